@@ -34,6 +34,11 @@ USER = {"role": "user", "content": "Find it."}
 FAILED = CallFailure("search", "missing_required", MISSING, 0, 0)
 
 
+def _tool(name: str, properties: Json | None) -> Json:
+    parameters = properties if properties is None else {"type": "object", "properties": properties}
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
 def reply(*calls: Call, text: str = "", index: int = 0) -> Reply:
     choice = ChoiceReply()
     choice.text = text
@@ -180,13 +185,25 @@ def test_a_doubt_offers_both_readings() -> None:
     assert last["content"] == (
         "That call has not run yet:\n"
         'missing required field "query" in function "search".\n'
-        "If it is right as it is, make it again. If not, make the right call, or answer in text."
+        "Make it again if it is right. If not, make the right call, or answer."
     )
     *_, last = corrected(reply(text=TEXT), UNKNOWN, doubt=True)
+    assert last["content"].startswith("The only tools are:\n")
     assert last["content"].endswith(
-        "run_terminal_command.\n"
-        "If a tool is needed, call one of these. If not, answer in plain text."
+        "\nrun_terminal_command(command)\nCall one of these, or answer."
     )
+
+
+def test_a_tool_that_is_not_there_is_answered_with_the_signatures_of_those_that_are() -> None:
+    """Named again, it is called again: measured with a small model."""
+    wide: Json = {"x" * correction.MAX_PARAMETERS: {}, "y": {}}
+    tools = [_tool("wide", wide), _tool("odd", None), _tool("read", {"path": {}, "line": {}})]
+    many = [_tool(f"tool_{number}", {}) for number in range(correction.MAX_LISTED_TOOLS)]
+    *_, last = corrected(reply(text=TEXT), UNKNOWN, doubt=True, tools=[*tools, *many])
+    lines = last["content"].split("\n")
+    assert lines[1:4] == ["wide(…)", "odd()", "read(path, line)"]
+    assert lines[-2:] == ["…", "Call one of these, or answer."]
+    assert UNKNOWN.tool not in last["content"]
 
 
 def test_the_choice_that_failed_is_the_one_replayed() -> None:

@@ -94,6 +94,28 @@ async def test_our_own_words_are_no_answer(
     assert messages_of(upstream.calls[2]) == MESSAGES
 
 
+@pytest.mark.parametrize("streams", [True, False])
+async def test_nor_are_they_in_a_templates_marks(
+    streams: bool, upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    words = CORRECTION.splitlines()[2].split()
+    marked = ["<tool_", "response>\n", *(f"{word} " for word in words), "\n</tool_", "response>"]
+    upstream.will(calling(BAD), text_stream(*marked), text_stream("Done."))
+    response = await ask(proxy, tools=TOOLS, stream=streams)
+    assert b"matching" not in response.content
+    assert messages_of(upstream.calls[2]) == MESSAGES
+
+
+async def test_a_result_that_the_model_made_up_is_asked_about(
+    upstream: ScriptedServer, proxy: RunningProxy
+) -> None:
+    made_up = "<tool_response>\n3,Cyd\n</tool_response>"
+    upstream.will(text_stream(made_up), text_stream("It is Cyd."))
+    response = await ask(proxy, messages=AFTER_RESULT, tools=TOOLS)
+    assert response.json()["choices"][0]["message"]["content"] == "It is Cyd."
+    assert [call.json()["model"] for call in upstream.calls] == ["fast", "standard"]
+
+
 async def test_what_only_begins_with_our_words_flows(
     upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:

@@ -104,7 +104,7 @@ async def test_what_comes_after_a_doubt_goes_out(
     assert response.status_code == 200
     assert len(upstream.calls) == 2
     asked = str(messages_of(upstream.calls[1])[-1]["content"])
-    assert "If it is right as it is, make it again." in asked
+    assert "Make it again if it is right." in asked
     (called,) = [one for one in deltas(response) if one.get("tool_calls")]
     assert called["tool_calls"][0]["function"]["arguments"] == wanted
     assert finishes(response) == ["tool_calls"]
@@ -129,7 +129,7 @@ async def test_a_call_that_was_announced_joins_the_words(
     response = await ask(proxy, tools=TOOLS, stream=True)
     assert deltas(response)[1:] == [{"content": ANNOUNCED}, *called]
     assert finishes(response) == [finish]
-    assert "give it again" in str(messages_of(upstream.calls[1])[-1]["content"])
+    assert "Make the call, or answer." in str(messages_of(upstream.calls[1])[-1]["content"])
     assert note_of(response)["retries"] == 1
     assert len(upstream.calls) == 2
 

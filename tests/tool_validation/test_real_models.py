@@ -8,6 +8,7 @@ import pytest
 
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet
+from mlx_stack_proxy.tool_validation.unread import is_made_up_result
 from tests.tool_validation.calls import tool
 from tests.tool_validation.test_text_samples import ARGUMENTS, JSON, MOMO, TOOLS
 from tests.tool_validation.tool_replies import Json, asked, call, judged, message
@@ -187,3 +188,19 @@ def test_a_run_of_whole_calls_before_a_length_cut_goes_out() -> None:
     outcome = judged(message(text=cut, finish="length"))
     assert [arguments["path"] for _, arguments in outcome.calls] == list("abcdefghijkl")
     assert outcome.choice["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("text", "made_up"),
+    [
+        ("<tool_response>\n3,Cyd\n</tool_response>", True),
+        ("<think>Hm.</think>\n<|tool_response|>{}<|/tool_response|>", True),
+        ('<function_results>{"temp": 3}', True),
+        ("<tool_response>3</tool_response>\nIt is Cyd.", False),
+        ("The server writes <tool_response>3</tool_response>", False),
+        ("<tool_response>a</tool_response><tool_response>b</tool_response>", False),
+        ("<response>3</response>", False),
+    ],
+)
+def test_a_result_is_nothing_that_a_model_gives(text: str, made_up: bool) -> None:
+    assert is_made_up_result(text) == made_up

@@ -6,7 +6,8 @@ The messages of each retry are rebuilt from the client's own; no client ever see
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -19,6 +20,7 @@ from .verdicts import CallFailure, InvalidToolCall
 
 MAX_REPEATED = 6000  # characters of a failed text that the model sees again
 MAX_LISTED_TOOLS = 40
+MAX_PARAMETERS = 200  # characters of a tool's list of parameters
 MAX_SCHEMA = 6000  # characters of one tool's schema, which is shown before the last retry
 TEMPERATURE_STEP = 0.1
 MAX_TEMPERATURE = 2.0
@@ -131,26 +133,19 @@ def _as_text(choice: ChoiceReply) -> list[dict[str, Any]]:
 
 
 def _doubt(body: Mapping[str, Any], failures: tuple[CallFailure, ...]) -> str:
-    """Return the question whether the model meant its reply, in words that invite no answer."""
-    errors = _errors(failures)
+    """Return the question whether the model meant its reply, in words that invite no answer.
+
+    A tool that isn't there is not named: small models then name it again. What they do with other
+    words was measured, too (`benchmarks/real-models.md`).
+    """
     if failures[0].kind == "unknown_tool":
-        return "\n".join(
-            [
-                f"That call was refused: {errors[0]}.{_only_tools(body)}",
-                "If a tool is needed, call one of these. If not, answer in plain text.",
-            ]
-        )
+        tools = _signatures(body)
+        return "\n".join(["The only tools are:", *tools, "Call one of these, or answer."])
+    errors = [f"{error}." for error in _errors(failures)]
     if failures[0].position < 0:
-        question = "If a call is meant, make it now. If the text is the answer, give it again."
-        return "\n".join([*(f"{error}." for error in errors), question])
-    return "\n".join(
-        [
-            "That call has not run yet:",
-            *(f"{error}." for error in errors),
-            "If it is right as it is, make it again. If not, make the right call, or answer in "
-            "text.",
-        ]
-    )
+        return "\n".join([*errors, "Make the call, or answer."])
+    question = "Make it again if it is right. If not, make the right call, or answer."
+    return "\n".join(["That call has not run yet:", *errors, question])
 
 
 def _refusal(
@@ -210,8 +205,26 @@ def _listed(names: list[str]) -> str:
 
 
 def _tool_names(body: Mapping[str, Any]) -> list[str]:
-    functions = (tool.get("function") or {} for tool in body.get("tools") or ())
-    return [f["name"] for f in functions if isinstance(f, dict) and isinstance(f.get("name"), str)]
+    return [function["name"] for function in _functions(body)]
+
+
+def _functions(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    for tool in body.get("tools") or ():
+        function = tool.get("function")
+        if isinstance(function, dict) and isinstance(function.get("name"), str):
+            yield function
+
+
+def _signatures(body: Mapping[str, Any]) -> list[str]:
+    """Return a line for each offered tool, such as ``read_file(path)``; all is bounded."""
+    lines = []
+    for function in islice(_functions(body), MAX_LISTED_TOOLS):
+        parameters = function.get("parameters")
+        properties = parameters.get("properties") if isinstance(parameters, dict) else None
+        names = ", ".join(properties) if isinstance(properties, dict) else ""
+        lines.append(f"{function['name']}({names if len(names) <= MAX_PARAMETERS else '…'})")
+    more = len(body["tools"]) > MAX_LISTED_TOOLS
+    return [*lines, "…"] if more else lines
 
 
 def _schemas(body: Mapping[str, Any], tools: set[str]) -> list[str]:

@@ -19,7 +19,9 @@ from ..wire.thoughts import after_thoughts
 from .gate import Gate, TextHold
 
 LEAST: Final = 4  # words; a shorter reply may be an answer that we happen to have used
+MOST: Final = 8_000  # characters that are held; what we add is shorter, but for a tool's schema
 _WORD: Final = re.compile(r"\w+")
+_TAG: Final = re.compile(r"<[^<>\s]{1,40}(?:>|\Z)")  # at the end also one that isn't whole yet
 _Message = dict[str, Any]
 
 
@@ -105,7 +107,7 @@ def are_all(reply: Reply, words: str) -> bool:
     (choice,) = reply.choices.values()
     if choice.tool_calls or choice.refusal or choice.has_other or choice.finish_reason != "stop":
         return False
-    found = _WORD.findall(after_thoughts(choice.text).casefold())
+    found = _words(after_thoughts(choice.text))
     return len(found) >= LEAST and f" {' '.join(found)} " in _spaced(words)
 
 
@@ -123,7 +125,7 @@ class OwnWordsHold:
         if self._held is None:
             return self._pass(delta)
         self._held += delta
-        if f" {' '.join(_WORD.findall(self._held.casefold()))}" in self._words:
+        if len(self._held) <= MOST and f" {' '.join(_words(self._held))}" in self._words:
             return ""
         text, self._held = self._held, None
         return self._pass(text)
@@ -132,5 +134,9 @@ class OwnWordsHold:
         return text if self._inner is None else self._inner.feed(text)
 
 
+def _words(text: str) -> list[str]:
+    return _WORD.findall(_TAG.sub(" ", text).casefold())
+
+
 def _spaced(words: str) -> str:
-    return f" {' '.join(_WORD.findall(words.casefold()))} "
+    return f" {' '.join(_words(words))} "

@@ -95,6 +95,9 @@ def no_parameter(name: str, tool: str) -> str:
     return f'"{shortened(name)}" is a keyword of the schema of function "{tool}", no parameter'
 
 
+MADE_UP_RESULT: Final = "no tool was called, so there is no result"
+
+
 def unread(tool: str) -> str:
     """Say that a text may hold a call of ``tool``."""
     return f'a call of "{shortened(tool)}" stands in the text, and none was made'

@@ -34,7 +34,7 @@ from .slow_replies import is_slow
 from .text_calls import Holdback
 from .tool_choice import CLAIMED, read_choice
 from .tools import tool_set
-from .unread import unread_beside, unread_call
+from .unread import is_made_up_result, unread_beside, unread_call
 
 MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
@@ -212,6 +212,8 @@ class _ValidationState(StageState):
             return [CallFailure(mended.unknown, UNOFFERED, error)]
         if UNREAD in self._stage.off:
             return []
+        if self._tools() and is_made_up_result(choice.text):
+            return [CallFailure("", UNREAD, explain.MADE_UP_RESULT)]
         return _unread(unread_call(choice.text, self._tools()) or mended.unoffered)
 
     def _unread_beside(self, choice: ChoiceReply, mended: Mended) -> list[CallFailure]:

@@ -41,6 +41,10 @@ _VENDOR: Final = (
     r"|\[(?i:tool[_ ]calls?)\s*+:"  # as transcripts show calls
     r"|\b(?:invoke|function|tool)(?:\s+name)?\s*+=\s*+[\"']?+[\w.-]{1,200}+[\"']?\s*+>"
 )
+_RESULT: Final = re.compile(
+    r"<\|?((?:tool|function)_(?:response|result|output)s?)\|?>(?:(?!</?\|?\1).)*(?:<(?:/|/?\|)\1\|?>)?",
+    re.DOTALL,
+)
 _MARK: Final = re.compile(f"{CLOSING_TAG}|{TRIGGER.pattern}|{_VENDOR}")
 _IS_TOKEN: Final = re.compile(_VENDOR)
 
@@ -57,6 +61,11 @@ def unread_call(text: str, tools: ToolSet) -> str | None:
         or _as_object(whole, tools)
         or _as_element(whole, tools)
     )
+
+
+def is_made_up_result(text: str) -> bool:
+    """Whether a whole answer is a tool's result in a template's marks, which no model may give."""
+    return len(text) <= MAX_TEXT and _RESULT.fullmatch(after_thoughts(text).strip()) is not None
 
 
 def unread_beside(text: str, tools: ToolSet) -> str | None:
