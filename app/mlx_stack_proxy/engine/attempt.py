@@ -240,7 +240,11 @@ class Attempt:
         ``note``: an SSE comment that goes before that end. ``metadata``: added to the last chunk as
         ``mlx_stack``.
         """
-        self._join_to_text()
+        for index, choice in self.reply.choices.items() if self._text_was_out else ():
+            # The text follows what the client has of an earlier attempt; with calls it is left out.
+            has_text = choice.text and not choice.tool_calls
+            choice.text = self._joint + choice.text if has_text else ""
+            self.reply.mended.add(index)
         for delta in self._gate.close():
             self._renderer.hold(delta)
         return self._renderer.rest(self.reply, note, metadata)
@@ -263,9 +267,13 @@ class Attempt:
                 self._hold(delta)
             return
         gate = self._gate
-        if not gate.closed:
-            for one in gate.push(delta):
-                self._let_out(one, out)
+        for one in gate.push(delta) if not gate.closed else ():
+            if self.identity is None:
+                top = self._reader.top()
+                self.identity = {key: top[key] for key in ("id", "created")}
+            self._other_out = self._other_out or bool(one.kinds & OTHER)
+            self.reply.let_out(one)
+            out.append(self._renderer.let_out(one))
         if gate.closed:
             self._hold(delta)
         if self._held_bytes + gate.waiting_bytes > MAX_HELD:
@@ -312,26 +320,6 @@ class Attempt:
         usage = self.reply.usage_fields = {**tokens, "total_tokens": spent.total}
         raw = render({**self._reader.top(), "choices": [], "usage": usage})
         self._hold(Delta(raw, usage=usage))
-
-    def _let_out(self, delta: Delta, out: list[bytes]) -> None:
-        if self.identity is None:
-            top = self._reader.top()
-            self.identity = {key: top[key] for key in ("id", "created")}
-        self._other_out = self._other_out or bool(delta.kinds & OTHER)
-        self.reply.let_out(delta)
-        out.append(self._renderer.let_out(delta))
-
-    def _join_to_text(self) -> None:
-        """Let the text follow that which the client has of an earlier attempt, after the joint.
-
-        With tool calls the text is left out.
-        """
-        if not self._text_was_out:
-            return
-        for index, choice in self.reply.choices.items():
-            has_text = choice.text and not choice.tool_calls
-            choice.text = self._joint + choice.text if has_text else ""
-            self.reply.mended.add(index)
 
     def _begun_choices(self) -> Set[int]:
         """The choices of which anything has come, even just a role; none if ``n`` is 1."""

@@ -132,11 +132,17 @@ class ChatRenderer:
         payload = orjson.loads(sse.data_of(delta.raw) or b"{}")
         visible = dict(payload)
         if self._continues and payload.get("choices"):
-            visible["choices"] = _not_again(payload["choices"])
-            if not visible["choices"]:
+            choices = visible["choices"] = []
+            for choice in payload["choices"]:  # without what the client has of another attempt
+                said = _without_again(choice["delta"])
+                if choice.get("finish_reason") or any(said.values()):
+                    choices.append({**choice, "delta": said})
+            if not choices:
                 return b""
         if strips:
-            if not any(_says_something(choice) for choice in visible.get("choices") or ()):
+            # With a usage, LiteLLM sends a choice that has nothing but its index.
+            choices = visible.get("choices") or []
+            if not any(one[key] for one in choices for key in one if key != "index"):
                 return b""
             del visible["usage"]
         visible = self._visible(visible)
@@ -212,18 +218,3 @@ def _as_message(index: int, choice: ChoiceReply, fields: Json, mended: bool) -> 
 
 def _without_again(delta: Json) -> Json:
     return {key: value for key, value in delta.items() if key not in _NOT_AGAIN}
-
-
-def _not_again(choices: list[Json]) -> list[Json]:
-    """Return a chunk's choices without what the client has from another attempt."""
-    kept = []
-    for choice in choices:
-        delta = _without_again(choice["delta"])
-        if choice.get("finish_reason") or any(delta.values()):
-            kept.append({**choice, "delta": delta})
-    return kept
-
-
-def _says_something(choice: Mapping[str, Any]) -> bool:
-    """Whether a choice has more than its index: with a usage, LiteLLM sends an empty one."""
-    return any(value for key, value in choice.items() if key != "index")

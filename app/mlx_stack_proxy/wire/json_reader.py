@@ -159,7 +159,12 @@ class JsonReader:
             return self._number()
         word = _WORD.match(self.text, self.position)
         if word is None or word[0] not in _LITERALS:
-            return self._plain()
+            # Only Gemma's dialect has strings without quotes.
+            plain = _PLAIN.match(self.text, self.position) if self._mark else None
+            if plain is None:
+                raise self._error("a value")
+            self.position = plain.end()
+            return plain[0].strip()
         if word[0][0].isupper():
             self._needs("python_literals")
         self.position = word.end()
@@ -175,14 +180,6 @@ class JsonReader:
         if name is not None:
             self.position = name.end()
         return name and name[1], self.value()
-
-    def _plain(self) -> str:
-        """Read a string without quotes, which only Gemma's dialect allows."""
-        plain = _PLAIN.match(self.text, self.position) if self._mark else None
-        if plain is None:
-            raise self._error("a value")
-        self.position = plain.end()
-        return plain[0].strip()
 
     def _at_mark(self) -> bool:
         return bool(self._mark) and self.text.startswith(self._mark, self.position)
@@ -206,7 +203,14 @@ class JsonReader:
         return members
 
     def _pair(self) -> tuple[str, Any]:
-        key = self._member_name()
+        self._space()
+        if self._peek() in _CLOSING or self._at_mark():
+            key = self._string()
+        elif (name := _KEY.match(self.text, self.position)) is not None:
+            self._needs("unquoted_keys")
+            key, self.position = name[0], name.end()
+        else:
+            raise self._error("a field name")
         self._space()
         colon = _COLON.match(self.text, self.position)
         if colon is None:
@@ -260,20 +264,14 @@ class JsonReader:
             return not after_text and _NEXT_PAIR.match(self.text, self.position) is not None
         return closer == "]" and self.text[self.position : self.position + 1] in ("{", "[")
 
-    def _member_name(self) -> str:
-        self._space()
-        if self._peek() in _CLOSING or self._at_mark():
-            return self._string()
-        key = _KEY.match(self.text, self.position)
-        if key is None:
-            raise self._error("a field name")
-        self._needs("unquoted_keys")
-        self.position = key.end()
-        return key[0]
-
     def _string(self) -> str:
         if self._at_mark():
-            return self._marked()
+            start = self.position + len(self._mark)
+            end = self.text.find(self._mark, start)
+            if end < 0:
+                raise self._cut_string(start)
+            self.position = end + len(self._mark)
+            return self.text[start:end]
         triple = _TRIPLE.match(self.text, self.position) if self._python else None
         if triple is not None:
             self.position = triple.end()
@@ -291,14 +289,6 @@ class JsonReader:
         if control := _CONTROL.search(body):
             self._needs("unescaped_newline", start + control.start())
         return self._unescaped(body, opening, start) if "\\" in body else body
-
-    def _marked(self) -> str:
-        start = self.position + len(self._mark)
-        end = self.text.find(self._mark, start)
-        if end < 0:
-            raise self._cut_string(start)
-        self.position = end + len(self._mark)
-        return self.text[start:end]
 
     def _number(self) -> int | float:
         number = NUMBER.match(self.text, self.position)

@@ -53,20 +53,17 @@ def _messages_to_tools(messages: Sequence[Any]) -> list[Any]:
 
 def to_functions(payload: dict[str, Any], place: str) -> dict[str, Any]:
     """Return a chunk (``place`` "delta") or completion (``place`` "message") in the older form."""
-    choices = [_to_function(choice, place) for choice in payload.get("choices") or ()]
-    return {**payload, "choices": choices} if choices else payload
-
-
-def _to_function(choice: dict[str, Any], place: str) -> dict[str, Any]:
-    message = {key: value for key, value in choice[place].items() if key != "tool_calls"}
-    for call in choice[place].get("tool_calls") or ():
-        if not call.get("index"):
-            function = call.get("function") or {}
+    choices = []
+    for choice in payload.get("choices") or ():
+        message = {key: value for key, value in choice[place].items() if key != "tool_calls"}
+        calls = choice[place].get("tool_calls") or ()
+        if first := next((call for call in calls if not call.get("index")), None):
+            function = first.get("function") or {}
             message["function_call"] = {
                 key: value for key, value in function.items() if value is not None
             }
-            break
-    converted = {**choice, place: message}
-    if choice.get("finish_reason") == "tool_calls":
-        converted["finish_reason"] = "function_call"
-    return converted
+        converted = {**choice, place: message}
+        if choice.get("finish_reason") == "tool_calls":
+            converted["finish_reason"] = "function_call"
+        choices.append(converted)
+    return {**payload, "choices": choices} if choices else payload

@@ -47,7 +47,12 @@ def rewritten(messages: Sequence[Mapping[str, Any]]) -> list[Json]:
             else:
                 head += _parts(message)
         elif role == "tool":
-            out.append(_without_images(message, waiting))
+            out.append(dict(message))
+            parts = _parts(message)
+            if images := [part for part in parts if is_image(part)]:
+                waiting += images
+                kept = [part for part in parts if not is_image(part)]
+                out[-1]["content"] = joined([*kept, IMAGE_FOLLOWS])
         elif role == "user":
             _add_user(out, [*waiting, *_parts(message)], message)
             waiting = []
@@ -66,16 +71,6 @@ def _add_user(out: list[Json], parts: list[Part], message: Mapping[str, Any]) ->
         parts = [*_parts(message), *parts]
     if parts or message:
         out.append({**message, "role": "user", "content": joined(parts)})
-
-
-def _without_images(message: Mapping[str, Any], images: list[Part]) -> Json:
-    parts = _parts(message)
-    found = [part for part in parts if is_image(part)]
-    if not found:
-        return dict(message)
-    images += found
-    kept = [part for part in parts if not is_image(part)]
-    return {**message, "content": joined([*kept, IMAGE_FOLLOWS])}
 
 
 def _parts(message: Mapping[str, Any]) -> list[Part]:

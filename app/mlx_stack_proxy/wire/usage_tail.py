@@ -6,6 +6,7 @@ Only the first and the last bytes of the body are kept, because servers send the
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from .prompt_size import BYTES_PER_OUTPUT_TOKEN
@@ -14,7 +15,7 @@ from .usage import COUNTS, Bounds, is_believable
 MAX_HEAD = 16 * 1024  # bytes; Anthropic's streams begin with the prompt's tokens
 MAX_TAIL = 64 * 1024  # bytes; all servers send the other counts last
 _DECODER = json.JSONDecoder()
-_NAME = '"usage"'
+_USAGE = re.compile(r'"usage"\s*:\s*(?={)')
 _EVENT = b"data:"  # begins each event's data in a stream
 
 
@@ -65,23 +66,15 @@ class UsageTail:
 def _usage_in(body: bytes, *, last: bool) -> dict[str, Any] | None:
     """Return the first or the last usage in the body that counts any tokens."""
     text = body.decode("utf-8", "replace")
-    index = len(text) if last else -1
-    while (index := text.rfind(_NAME, 0, index) if last else text.find(_NAME, index + 1)) >= 0:
-        usage = _object_after(text, index + len(_NAME))
-        if usage is not None and any(usage.get(name) for name in COUNTS):
+    places = [match.end() for match in _USAGE.finditer(text)]
+    for place in reversed(places) if last else places:
+        try:
+            usage: dict[str, Any] = _DECODER.raw_decode(text, place)[0]
+        except (ValueError, RecursionError):
+            continue
+        if any(usage.get(name) for name in COUNTS):
             return usage
     return None
-
-
-def _object_after(text: str, index: int) -> dict[str, Any] | None:
-    tail = text[index:].lstrip()
-    if not tail.startswith(":"):
-        return None
-    try:
-        value, _ = _DECODER.raw_decode(tail[1:].lstrip())
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _counted(usage: dict[str, Any], count_cached: bool) -> tuple[int, int]:

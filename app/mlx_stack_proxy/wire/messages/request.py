@@ -54,7 +54,16 @@ def _translated(body: Json) -> Translated:
     reader.transcript.system(_system_texts(body.get("system"), "system"))
     messages = body.get("messages")
     for position, message in enumerate(messages if isinstance(messages, list) else ()):
-        _add(reader, message, f"messages[{position}]")
+        path = f"messages[{position}].content"
+        role = message.get("role") if isinstance(message, dict) else None
+        if role == "system":
+            reader.transcript.system(_system_texts(message.get("content"), path))
+        elif role == "user":
+            reader.user(message.get("content"), path)
+        elif role == "assistant":
+            reader.assistant(message.get("content"), path)
+        else:
+            raise refused("must be `user`, `assistant` or `system`", f"messages[{position}].role")
     offered = offer(body, reader.loaded)
     chat = {key: body[key] for key in _SAME if body.get(key) is not None}
     chat["messages"] = reader.transcript.messages() if isinstance(messages, list) else messages
@@ -76,20 +85,6 @@ def _schema(body: Json) -> Any:
         config.get("format") if isinstance(config, dict) else body.get("output_format")
     )
     return response_format.get("schema") if isinstance(response_format, dict) else None
-
-
-def _add(reader: ContentReader, message: Any, path: str) -> None:
-    """Take the next message. ``path``: its place in the request, for errors."""
-    role = message.get("role") if isinstance(message, dict) else None
-    content_path = f"{path}.content"
-    if role == "system":
-        reader.transcript.system(_system_texts(message.get("content"), content_path))
-    elif role == "user":
-        reader.user(message.get("content"), content_path)
-    elif role == "assistant":
-        reader.assistant(message.get("content"), content_path)
-    else:
-        raise refused("must be `user`, `assistant` or `system`", f"{path}.role")
 
 
 def _system_texts(content: Any, path: str) -> list[str]:
