@@ -71,7 +71,6 @@ class Attempt:
         self._other_out = False  # something of a refusal, audio or an image was let out
         self._expected_choices = exchange.request.body.get("n") or 1
         self._pipeline = Pipeline(stages, exchange, report)
-        self._watches = self._pipeline.watches
         self._frames = sse.FrameReader()
         self._fed = 0  # bytes of upstream's stream
         self._held_bytes = 0  # of frames that a client who streams gets at the reply's end
@@ -284,7 +283,7 @@ class Attempt:
         self.reply.take(delta)
         if self.reply.overfull:
             return _TOO_MANY
-        verdict = self._pipeline.watch(self.reply, delta) if self._watches else None
+        verdict = self._pipeline.watch(self.reply, delta)
         if delta.error is not None:
             # A chat template refuses our words before the reply begins, never later.
             may_be_ours = self.speaks_after_result and not self.reply.choices

@@ -154,10 +154,6 @@ class Pipeline:
             if type(state).watch is not StageState.watch
         ]
 
-    @property
-    def watches(self) -> bool:
-        return bool(self._watching)
-
     def on_request(self, request: UpstreamRequest) -> None:
         for name, state in list(self._states):
             body_before = dict(request.body)

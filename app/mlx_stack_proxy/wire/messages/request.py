@@ -64,7 +64,7 @@ def _translated(body: Json) -> Translated:
             reader.assistant(message.get("content"), path)
         else:
             raise refused("must be `user`, `assistant` or `system`", f"messages[{position}].role")
-    offered = offer(body, reader.loaded)
+    fields, left_out = offer(body, reader.loaded)
     chat = {key: body[key] for key in _SAME if body.get(key) is not None}
     chat["messages"] = reader.transcript.messages() if isinstance(messages, list) else messages
     if (stop := body.get("stop_sequences")) is not None:
@@ -74,8 +74,8 @@ def _translated(body: Json) -> Translated:
     if schema := _schema(body):
         form = {"name": "output", "schema": schema, "strict": True}
         chat["response_format"] = {"type": "json_schema", "json_schema": form}
-    chat |= offered.fields
-    return Translated(chat, left_out=offered.left_out, failed=frozenset(reader.failed))
+    chat |= fields
+    return Translated(chat, left_out=left_out, failed=frozenset(reader.failed))
 
 
 def _schema(body: Json) -> Any:

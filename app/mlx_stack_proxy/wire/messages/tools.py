@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Final
 
-from ...frozen import frozen
 from ..call import as_function
 from ..transcript import Json
 from .content import refused
@@ -21,16 +20,11 @@ _CLIENTS_OWN = ("bash_", "text_editor_", "memory_", "computer_")
 _CHOICES: Final[dict[Any, str]] = {"auto": "auto", "any": "required", "none": "none"}
 
 
-@frozen
-class Offer:
-    """A request's tools, sorted: those for the model, and those left out."""
-
-    fields: Json  # the fields about tools for the chat completion's request
-    left_out: tuple[str, ...]  # names of the tools that Anthropic's servers would run
-
-
-def offer(body: Json, loaded: Collection[str]) -> Offer:
+def offer(body: Json, loaded: Collection[str]) -> tuple[Json, tuple[str, ...]]:
     """Translate a request's tools. ``loaded``: the deferred tools that results have named.
+
+    Return the fields about tools for the chat completion's request, and the names of the tools that
+    are left out, because Anthropic's servers would run them.
 
     Raises :class:`ProxyError` (400) for a tool of the client's without a schema, and if the request
     has, or forces, only tools that Anthropic's servers run.
@@ -54,7 +48,7 @@ def offer(body: Json, loaded: Collection[str]) -> Offer:
     if left_out and (not tools or forced in left_out):
         names = forced if forced in left_out else ", ".join(left_out)
         raise refused(f"{names} runs on Anthropic's servers, and can't be run here", "tools")
-    return Offer(_fields(tools, choice) if tools else {}, tuple(left_out))
+    return _fields(tools, choice) if tools else {}, tuple(left_out)
 
 
 def _function(tool: Json) -> Json:

@@ -59,17 +59,12 @@ class Shape:
     custom: bool = False  # the tool is a custom tool, not a function
 
 
-class Shapes:
+class Shapes(dict[str, Shape]):
     """The tools of a request, by the names under which the model knows them."""
 
-    def __init__(self, by_name: dict[str, Shape]) -> None:
-        self._by_name = by_name
-
-    def __getitem__(self, name: str) -> Shape:
-        """Return the tool that a call names, also by a bare name that only one namespace has."""
-        if name in self._by_name:
-            return self._by_name[name]
-        matches = [shape for shape in self._by_name.values() if shape.name == name]
+    def __missing__(self, name: str) -> Shape:
+        """Return the tool of a bare name that only one namespace has, else one of that name."""
+        matches = [shape for shape in self.values() if shape.name == name]
         return matches[0] if len(matches) == 1 else Shape(name)
 
 
@@ -87,7 +82,7 @@ def tools_of(body: Mapping[str, Any]) -> Tools:
     require(body, _CHECKS)
     raw_tools = body.get("tools") or []
     offered: dict[str, Tool] = {}
-    shapes: dict[str, Shape] = {}
+    shapes = Shapes()
     for shape, tool in _functions(raw_tools):
         name = tool["function"]["name"]
         offered[name], shapes[name] = tool, shape
@@ -106,7 +101,7 @@ def tools_of(body: Mapping[str, Any]) -> Tools:
             fields["parallel_tool_calls"] = parallel
     elif choice not in (None, "auto", "none"):
         raise invalid("`tool_choice` requires a tool, but none is offered", "tool_choice")
-    return Tools(fields, Shapes(shapes), left_out)
+    return Tools(fields, shapes, left_out)
 
 
 def flat_name(name: str, namespace: Any) -> str:
