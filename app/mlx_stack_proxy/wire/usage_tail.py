@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+from .delta import count_of
 from .prompt_size import BYTES_PER_OUTPUT_TOKEN
 from .usage import COUNTS, Bounds, is_believable
 
@@ -79,22 +80,15 @@ def _usage_in(body: bytes, *, last: bool) -> dict[str, Any] | None:
 
 def _counted(usage: dict[str, Any], count_cached: bool) -> tuple[int, int]:
     openai = "prompt_tokens" in usage
-    prompt = _count(usage, "prompt_tokens" if openai else "input_tokens")
-    output = _count(usage, "completion_tokens" if openai else "output_tokens")
+    prompt = count_of(usage.get("prompt_tokens" if openai else "input_tokens"))
+    output = count_of(usage.get("completion_tokens" if openai else "output_tokens"))
     details = usage.get("prompt_tokens_details" if openai else "input_tokens_details")
     if isinstance(details, dict):
-        cached = min(_count(details, "cached_tokens"), prompt)
+        cached = min(count_of(details.get("cached_tokens")), prompt)
         return prompt - (0 if count_cached else cached), output
     if not openai:  # Anthropic's `input_tokens` leave out tokens read from or written to the cache
-        prompt += _count(usage, "cache_creation_input_tokens")
-        prompt += _count(usage, "cache_read_input_tokens") if count_cached else 0
+        prompt += count_of(usage.get("cache_creation_input_tokens"))
+        prompt += count_of(usage.get("cache_read_input_tokens")) if count_cached else 0
     if not prompt + output:
-        prompt = _count(usage, "total_tokens")
+        prompt = count_of(usage.get("total_tokens"))
     return prompt, output
-
-
-def _count(usage: dict[str, Any], name: str) -> int:
-    count = usage.get(name)
-    if isinstance(count, bool) or not isinstance(count, int):
-        return 0
-    return max(0, count)
