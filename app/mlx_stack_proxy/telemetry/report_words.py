@@ -118,7 +118,7 @@ def _put_right(totals: Counts) -> list[str]:
         lines.append(f"What went wrong, by attempts: {causes}.")
     tools = labels(totals, "invalid_calls")
     if tools:
-        unnamed = {"no known tool": tools.pop(OTHER)} if OTHER in tools else {}
+        unnamed = {"an unknown tool": tools.pop(OTHER)} if OTHER in tools else {}
         named = [*list(tools.items())[:MOST_NAMED], *unnamed.items()]
         parts = ", ".join(f"{tool} {_n(count)}" for tool, count in named)
         lines.append(f"Calls that could not be delivered: {parts}.")

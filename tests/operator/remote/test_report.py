@@ -109,7 +109,7 @@ def test_no_work_has_no_line() -> None:
 def test_calls_of_no_known_tool() -> None:
     counts = {"requests": 9, "invalid_calls:other": 8, "invalid_calls:edit": 1}
     said = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
-    assert "Calls that could not be delivered: edit 1, no known tool 8." in said
+    assert "Calls that could not be delivered: edit 1, an unknown tool 8." in said
 
 
 def test_an_agent_alone() -> None:

@@ -66,7 +66,7 @@ standard down 1m 12s   1/4     2  41.2      120      8       5     3
 premium  probing       1/4     2     -      120      8       5     3
 
 24 hours     1 request, 2 delivered, 3 retries, 4 moved up
-tool calls   5 invalid, 6 mended, 7 found in text
+tool calls   5 invalid, 6 repaired, 7 found in text
 loops        8 warned, 9 broken, 10 replies shortened
 tokens       11 in, 12 out, 13 saved at most
 budget hour  #####............... 25%  500k of 2.00M in 60 min"""

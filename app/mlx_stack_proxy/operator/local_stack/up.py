@@ -214,7 +214,7 @@ def _agents(tiers: Sequence[LocalTier], command: str) -> str:
     if not fitting or any(tier.is_demo for tier in tiers):
         more = " with a larger window" if not fitting else ""
         return (
-            f"A coding agent needs a real model{more}: end this, and start it with\n"
+            f"A coding agent needs a real model{more}: stop this and run\n"
             "\n  make run ARGS='--tier fast=MODEL --tier standard='    (docs/agents.md)\n"
         )
     lines = "\n".join(f"  {command.format(name)}" for name in fitting)

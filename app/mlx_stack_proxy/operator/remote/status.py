@@ -148,7 +148,7 @@ def _totals(status: Json) -> Table:
 
 _TOTALS = (
     ("24 hours", "{requests}, {turns} delivered, {retries}, {left} moved up"),
-    ("tool calls", "{invalid_calls} invalid, {repairs} mended, {calls_found} found in text"),
+    ("tool calls", "{invalid_calls} invalid, {repairs} repaired, {calls_found} found in text"),
     ("loops", "{loops_told} warned, {loops_broken} broken, {loops_cut} shortened"),
     ("tokens", "{tokens_in} in, {tokens_out} out, {tokens_saved} saved at most"),
 )
