@@ -16,7 +16,7 @@ import jsonschema
 from . import tasks
 
 Json = dict[str, Any]
-# A text that goes round: its last piece so many times, and so many characters in all.
+# A text that loops: its last piece so many times, and so many characters in all.
 LAPS, LOOP_CHARS = 4, 60
 EQUAL_CALLS = 3  # in one reply
 EQUAL_TURNS = 4  # a call that was made so often before, always with the same result
@@ -78,7 +78,7 @@ def _is_call(text: str) -> bool:
 
 
 def loops(message: Mapping[str, Any], turns: int, history: Sequence[Json]) -> str:
-    """How a reply goes round: in its `text`, its `calls`, over the `turns`; empty: it does not.
+    """How a reply loops: in its `text`, its `calls`, over the `turns`; empty: it does not.
 
     ``turns``: the n-th time that a call is made, always with the same result, counts.
     """

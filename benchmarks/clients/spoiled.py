@@ -1,7 +1,7 @@
 """How a model's reply is spoiled, and which are: one ask in four.
 
 The kinds are the models' mistakes that people reported and recorded: broken arguments, wrong names,
-calls as text, empty replies, and what goes round until a limit ends it. Servers that fail are no
+calls as text, empty replies, and what loops until a limit ends it. Servers that fail are no
 mistake of a model: they are in `make clients` and `make faults`.
 """
 
@@ -20,7 +20,7 @@ from tests.support.scripted_server import Delay, Piece, Reply
 
 SHARE = 4  # one in so many
 CHARACTERS = 4  # of a token
-# A reply that goes round ends at the server's limit, 4,096 tokens, written at 1,250 a second.
+# A reply that loops ends at the server's limit, 4,096 tokens, written at 1,250 a second.
 LIMIT, PAUSE = 4096, 0.01
 Spoil = Callable[[Turn, str], Reply]  # of what was to be said, and its arguments
 
@@ -34,7 +34,7 @@ def _round(add: Callable[[str], Json], *first: Json) -> Reply:
     return Reply.sse(*begun, *pieces, data(chunk({}, "length")), data(usage_chunk()), DONE)
 
 
-def _call_that_goes_round(turn: Turn, arguments: str) -> Reply:
+def _call_that_loops(turn: Turn, arguments: str) -> Reply:
     assert isinstance(turn, Use)
     begun = {"name": turn.tool, "arguments": arguments[: len(arguments) // 2]}
     call = {"index": 0, "id": "call_round", "type": "function", "function": begun}
@@ -77,12 +77,12 @@ KINDS: dict[str, Spoil] = {
     "arguments within a string": lambda turn, given: call_of(turn.tool, json.dumps(given)),  # type: ignore[union-attr]
     "a channel's mark in the name": _named(lambda tool: f"{tool}<|channel|>commentary"),
     "a call as text": _as_text,
-    "a text that goes round": lambda *_: _round(lambda text: {"content": text}),
-    "thinking that goes round": lambda *_: _round(lambda text: {"reasoning": text}),
-    "a call that goes round": _call_that_goes_round,
+    "a text that loops": lambda *_: _round(lambda text: {"content": text}),
+    "thinking that loops": lambda *_: _round(lambda text: {"reasoning": text}),
+    "a call that loops": _call_that_loops,
 }
 # Those that need no call: what a model's last words may become.
-OF_TEXT = (NOTHING, "a text that goes round", "thinking that goes round")
+OF_TEXT = (NOTHING, "a text that loops", "thinking that loops")
 
 
 def dealt(seed: int, tasks: int, calls: int) -> dict[tuple[int, int], str]:

@@ -197,7 +197,7 @@ ASKED = {
     "messages": Client("live", True, SPEAKS_MESSAGES).body(),
     "responses": Client("live", True, SPEAKS_RESPONSES).body(),
 }
-FAILED = ProxyError(422, "loop_detected", "It goes round.", extra={"attempts": []})
+FAILED = ProxyError(422, "loop_detected", "It loops.", extra={"attempts": []})
 now_said = b""
 
 

@@ -1,4 +1,4 @@
-"""Agents of different kinds: of chat completions, of Messages, and one that goes round."""
+"""Agents of different kinds: of chat completions, of Messages, and one that loops."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from demo_tiers import questions, tools
 Json = dict[str, Any]
 PAUSE_SECONDS, LONG_PAUSE_SECONDS = 0.2, 1.0  # the second after an error
 TIMEOUT = 90.0
-LAPS = 5  # how often the agent that goes round makes the same call before it begins anew
+LAPS = 5  # how often the agent that loops makes the same call before it starts over
 
 
 class Agent:

@@ -44,7 +44,7 @@ MISTAKES: dict[str, Mistake | None] = {
     "a call as text": _as_text,
     "no call, though it says so": lambda use, _: LOST_CALL,
     "nothing": lambda use, _: EMPTY,
-    "a text that goes round": lambda use, _: whole(text_chunks(*[SENTENCE] * 400)),
+    "a text that loops": lambda use, _: whole(text_chunks(*[SENTENCE] * 400)),
     "a server's error": lambda use, _: litellm_error(500, "Metal: out of memory"),
     "a killed server": lambda use, _: Reply.raw(RESET),
     "killed in the midst": _broken_off,

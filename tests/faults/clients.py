@@ -143,7 +143,7 @@ def _read_stream(response: httpx.Response, headers: Json, speaks: str) -> Said:
 
 
 GOOD, ERROR = "good", "error"
-LAP = "The quokka is small and the quokka is round, as is known. "  # of a text that goes round
+LAP = "The quokka is small and the quokka is round, as is known. "  # of a text that loops
 
 
 def judged(outcome: Outcome, client: Client) -> str:

@@ -236,7 +236,7 @@ def test_a_user_who_asks_again_starts_a_new_count() -> None:
 
 @pytest.mark.parametrize("said", ["Run the tests again.", "HEARTBEAT: is there anything to do?"])
 def test_a_user_who_asks_for_the_same_each_time_may_get_the_same_again(said: str) -> None:
-    """The agent acts on it and comes to an end each time: it is the user who goes round."""
+    """The agent acts on it and comes to an end each time: the user loops, not the agent."""
     ask = [user(said), *step("bash", {"command": "make test"}, "3 passed"), says("All pass.")]
     run = Run(ask * 6)
     assert run.is_silent

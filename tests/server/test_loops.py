@@ -121,7 +121,7 @@ async def test_a_text_that_may_hold_a_call_is_asked_of_the_next_tier_for_this_tu
     assert asked(upstream) == ["fast", "standard", "fast"]
 
 
-# A reply that goes round while it is being written: cut, and then what
+# A reply that loops while it is being written: cut, and then what
 
 SECOND = 1.0
 

@@ -36,7 +36,7 @@ def refusing(refusal: Reply) -> WhenWhole:
 
 
 async def three_looks(upstream: ScriptedServer, start_proxy: StartProxy, **rules: object) -> Agent:
-    """An agent that is about to be told that it goes round."""
+    """An agent that is about to be warned that it loops."""
     agent = Agent(await start_proxy({**ALONE, **rules}))
     upstream.otherwise = calling("look")
     await agent.run(3)

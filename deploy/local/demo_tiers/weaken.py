@@ -19,7 +19,7 @@ AFTER_CORRECTION = 0.04
 FIRST_FORM = 0.8  # of a failure that has several forms
 REPEAT_CHANCE = 0.75  # of the same call again, for the requests that invite it
 RANDOM_REPEAT = 0.02
-ROUND_AGAIN = 0.3  # once it goes round: the share of examples in which it does so again, untold
+ROUND_AGAIN = 0.3  # once it loops: the share of examples in which it loops again, unprompted
 ROUND_LEFT = 0.25  # and in which it has left the round earlier
 
 BROKEN_JSON = ["missing_brace", "single_quotes", "trailing_comma", "cut_off"]

@@ -279,7 +279,7 @@ WRITE = [{"type": "function", "function": {"name": "write_file", "parameters": {
     ],
 )
 def test_what_is_written_into_a_call_is_arguments(before: str, after: str) -> None:
-    """A page of 40 equal rows was cut as a text that goes round after 400 characters."""
+    """A page of 40 equal rows was cut as a text that loops after 400 characters."""
 
     def looked_at(text: str) -> Verdict | None:
         watch = ReplyWatch(exchange(client_request(tools=WRITE)), Settings(tiers=DEFAULT_TIERS))
