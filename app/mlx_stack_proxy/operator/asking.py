@@ -40,11 +40,16 @@ async def fetch(
     path: str,
     headers: Iterable[tuple[bytes, bytes]] = (),
     body: bytes | None = None,
+    seconds: float | None = None,
 ) -> tuple[int, bytes]:
-    """Ask a server once; return status and body. Raises ``UpstreamError``."""
+    """Ask a server once, within ``seconds``; return status and body.
+
+    Raises ``UpstreamError``, ``TimeoutError``.
+    """
     server = Upstream(UpstreamSettings(base_url=base_url))
     try:
-        return await server.fetch(method, path, [*headers], body)
+        async with asyncio.timeout(seconds):
+            return await server.fetch(method, path, [*headers], body)
     finally:
         await server.aclose()
 
@@ -52,8 +57,7 @@ async def fetch(
 async def chat_template(api_base: str) -> str:
     """Return the chat template that llama.cpp's server shows; "" if none. No key is sent."""
     try:
-        async with asyncio.timeout(ASK_SECONDS):
-            _, body = await fetch(without_v1(api_base), "GET", "/props")
+        _, body = await fetch(without_v1(api_base), "GET", "/props", seconds=ASK_SECONDS)
         return str(orjson.loads(body)["chat_template"])
     except (UpstreamError, TimeoutError, ValueError, LookupError, TypeError):
         return ""

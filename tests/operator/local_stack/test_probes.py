@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mlx_stack_proxy.operator.local_stack.probes import HttpProbe, ModelServerProbe
+from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
 from tests.support.ports import free_port
 
 from .conftest import until
@@ -60,7 +60,7 @@ async def test_a_refusal_is_shown_on_one_line() -> None:
 
 async def test_a_model_server_is_ready_when_it_has_written_a_token() -> None:
     port = free_port()
-    probe = ModelServerProbe(port)
+    probe = HttpProbe(port, "/health", "m")
     waiting = asyncio.create_task(probe.ready())
     await until(lambda: probe.last_answer == "the connection was refused")
     async with serving(lambda line: status(200 if "POST" in line else 503, "{}"), port):
@@ -70,12 +70,12 @@ async def test_a_model_server_is_ready_when_it_has_written_a_token() -> None:
 @pytest.mark.parametrize("body", ['{"error": "generation thread died"}', "no such template"])
 async def test_a_model_that_fails_its_first_question_is_hopeless(body: str) -> None:
     async with serving(lambda line: status(404 if "POST" in line else 200, body)) as port:
-        assert f"HTTP 404: {body}" in await ModelServerProbe(port).ready()
+        assert f"HTTP 404: {body}" in await HttpProbe(port, "/health", "m").ready()
 
 
 async def test_only_a_dead_model_thread_is_an_illness() -> None:
-    probe = ModelServerProbe(free_port())
+    probe = HttpProbe(free_port(), "/health", "m")
     assert await probe.illness() == ""  # no answer may mean that it is busy
     async with serving(lambda line: status(503)) as port:
-        assert await ModelServerProbe(port).illness()
+        assert await HttpProbe(port, "/health", "m").illness()
         assert await HttpProbe(port, "/ready").illness() == ""

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ...frozen import frozen
-from .configs import KEY_VARIABLE, SHUTDOWN_GRACE_SECONDS
-from .probes import HttpProbe, ModelServerProbe
+from .configs import KEY_VARIABLE, SERVED_MODEL, SHUTDOWN_GRACE_SECONDS
+from .probes import HttpProbe
 from .run_directory import RunDirectory
 from .tiers import LocalTier
 
@@ -69,7 +69,7 @@ def model_server(tier: LocalTier, run: RunDirectory) -> ChildSpec:
         environment=environment | {"TOKENIZERS_PARALLELISM": "false"},
         directory=run.path,
         log_file=run.log_file(tier.name),
-        probe=ModelServerProbe(tier.port),
+        probe=HttpProbe(tier.port, "/health", SERVED_MODEL),
         start_limit=START_SECONDS if tier.is_path else None,  # it may download the model first
     )
 

@@ -3,85 +3,77 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 
 import orjson
 
 from ...engine.upstream import CHAT_HEADERS, CHAT_PATH, UpstreamError
 from ..asking import fetch
-from .configs import SERVED_MODEL
 
 _INTERVAL_SECONDS = 0.2  # short, because asking is cheap and the start ends the sooner
 _ANSWER_SECONDS = 5.0
 
 
 class HttpProbe:
-    """A child is ready once it answers a GET with 200.
+    """A child is ready once it answers a GET with 200; a model server once its model has written.
+
+    ``mlx_lm.server`` answers ``/health`` with 200 while it still loads the model. With ``model``
+    the child is asked for a token of that model instead: the question waits until the model is
+    loaded, and takes the extra time of the first reply; any other answer than 200 means that the
+    model can't be used. Later, 503 from ``path`` means that the thread of the model has died,
+    though the server goes on running.
 
     ``waiting_for`` and ``last_answer`` are the question and the last answer in words, for the
     screen.
     """
 
-    def __init__(self, port: int, path: str) -> None:
-        self._base_url, self._path = f"http://127.0.0.1:{port}", path
-        self.waiting_for = f"GET {self._base_url}{path}"
+    def __init__(self, port: int, path: str, model: str = "") -> None:
+        self._base_url, self._path, self._model = f"http://127.0.0.1:{port}", path, model
+        self.waiting_for = "its model's first token" if model else f"GET {self._base_url}{path}"
         self.last_answer = "no answer yet"
 
     async def ready(self) -> str:
         """Wait until the child is ready; return "", or why it never will be."""
-        while await self._status() != 200:  # noqa: ASYNC110
+        while True:
+            if self._model:
+                status = await self._status(one_token(self._base_url, self._model))
+            else:
+                status = await self._health()
+            if status == 200:
+                return ""
+            if self._model and status is not None:
+                return f"its first question got {self.last_answer}"
             await asyncio.sleep(_INTERVAL_SECONDS)
-        return ""
 
     async def illness(self) -> str:
         """Say why a running child must be restarted; "" if it needn't be."""
-        return ""
+        # Only a 503 counts: a server that doesn't answer may just be busy.
+        died = self._model and await self._health() == 503
+        return "its model thread has died" if died else ""
 
-    async def _status(self) -> int | None:
-        """Ask; return the status of the answer, or None if none comes."""
-        status = None
+    async def _health(self) -> int | None:
+        asked = fetch(self._base_url, "GET", self._path, seconds=_ANSWER_SECONDS)
+        return await self._status(asked)
+
+    async def _status(self, asked: Awaitable[tuple[int, bytes]]) -> int | None:
+        """Return the status of the answer; None if none comes."""
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                status, body = await fetch(self._base_url, "GET", self._path)
-            self.last_answer = brief(status, body)
+            status, body = await asked
         except (UpstreamError, TimeoutError) as error:
             self.last_answer = str(error) or "no answer in time"
+            return None
+        self.last_answer = brief(status, body)
         return status
 
 
-class ModelServerProbe(HttpProbe):
-    """A model server is ready once its model has written a token.
-
-    ``mlx_lm.server`` answers ``/health`` with 200 while it still loads the model. A question waits
-    until the model is loaded, and takes the extra time of the first reply; any other answer than
-    200 means that the model can't be used. Later, 503 from ``/health`` means that the thread of
-    the model has died, though the server goes on running.
-    """
-
-    def __init__(self, port: int) -> None:
-        super().__init__(port, "/health")
-        self.waiting_for = "its model's first token"
-
-    async def ready(self) -> str:
-        while True:
-            try:
-                status, body = await one_token(self._base_url, SERVED_MODEL)
-            except UpstreamError as error:  # the server doesn't listen yet
-                self.last_answer = str(error)
-                await asyncio.sleep(_INTERVAL_SECONDS)
-            else:
-                return "" if status == 200 else f"its first question got {brief(status, body)}"
-
-    async def illness(self) -> str:
-        # Only a 503 counts: a server that doesn't answer may just be busy.
-        return "its model thread has died" if await self._status() == 503 else ""
-
-
-async def one_token(base_url: str, model: str, key: str = "unused") -> tuple[int, bytes]:
-    """Ask a model for one token; return the status and the body. Raises ``UpstreamError``."""
+async def one_token(
+    base_url: str, model: str, key: str = "unused", seconds: float | None = None
+) -> tuple[int, bytes]:
+    """Ask a model for one token; return the status and the body. Raises as ``fetch``."""
     question = [{"role": "user", "content": "Hello"}]
     body = orjson.dumps({"model": model, "messages": question, "max_tokens": 1})
     headers = [*CHAT_HEADERS, (b"authorization", f"Bearer {key}".encode())]
-    return await fetch(base_url, "POST", CHAT_PATH, headers, body)
+    return await fetch(base_url, "POST", CHAT_PATH, headers, body, seconds)
 
 
 def brief(status: int, body: bytes) -> str:

@@ -160,8 +160,8 @@ class _Stack:
         """Ask a tier through LiteLLM, whose first request takes seconds; warn if that fails."""
         litellm = f"http://127.0.0.1:{self._litellm_port}"
         try:
-            async with asyncio.timeout(_WARM_UP_SECONDS):
-                status, body = await probes.one_token(litellm, tier.name, key)
+            asked = probes.one_token(litellm, tier.name, key, _WARM_UP_SECONDS)
+            status, body = await asked
             trouble = "" if status == 200 else probes.brief(status, body)
         except (UpstreamError, TimeoutError) as error:
             trouble = str(error) or "no answer in time"
