@@ -40,6 +40,7 @@ async def fetch(
     path: str,
     headers: Iterable[tuple[bytes, bytes]] = (),
     body: bytes | None = None,
+    *,
     seconds: float | None = None,
 ) -> tuple[int, bytes]:
     """Ask a server once, within ``seconds``; return status and body.

@@ -73,7 +73,7 @@ async def one_token(
     question = [{"role": "user", "content": "Hello"}]
     body = orjson.dumps({"model": model, "messages": question, "max_tokens": 1})
     headers = [*CHAT_HEADERS, (b"authorization", f"Bearer {key}".encode())]
-    return await fetch(base_url, "POST", CHAT_PATH, headers, body, seconds)
+    return await fetch(base_url, "POST", CHAT_PATH, headers, body, seconds=seconds)
 
 
 def brief(status: int, body: bytes) -> str:
