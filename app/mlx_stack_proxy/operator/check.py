@@ -228,7 +228,6 @@ class _Check:
         return [name for name, tier in tiers.items() if is_listed(tier.model, self._names)]
 
     async def _tiers(self) -> AsyncIterator[Line]:
-        """Ask the tiers; those that the cloud serves directly in the cloud itself."""
         if not self._probe:
             return
         settings, listed = self._settings, self._listed()
@@ -270,7 +269,6 @@ class _Check:
             yield NEXT, "without it budgets and loops are forgotten at a restart; correct `state`"
 
     async def _memory(self) -> AsyncIterator[Line]:
-        """Yield the line about the machine whose memory pressure the proxy is to read."""
         rules = self._settings.reliability.memory_pressure
         if not rules.enabled or not rules.source.startswith("http"):
             return

@@ -30,7 +30,6 @@ from .leftovers import BACKUP, left_in
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``launch``."""
     parser.usage = "%(prog)s [OPTIONS] NAME [-- ARGUMENTS]"
     parser.description = (
         "Start a client with the settings that it needs to use the running proxy. Its own files "
@@ -44,7 +43,6 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
 
 
 def add_agents(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``agents``."""
     parser.description = (
         "Print what a client needs to use the running proxy, ready to paste. Without a name, list "
         "the known clients."

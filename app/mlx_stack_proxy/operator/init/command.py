@@ -47,7 +47,6 @@ _WIDTH = 80
 
 
 def add_init(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``init``."""
     parser.description = (
         "Read LiteLLM's lists of models and write a configuration with a tier for each suitable "
         "model. Calls no model and changes no other file."
@@ -250,5 +249,4 @@ def _say(text: str, indent: str = "") -> None:
 
 
 def _copied(*lines: str) -> None:
-    """Print lines that are to be copied."""
     print(*(f"    {line}" for line in lines), sep="\n", file=sys.stderr)

@@ -130,7 +130,6 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def from_entries(entries: Any) -> Groups:
-    """Return the groups of a ``model_list``."""
     by_name: dict[str, list[Mapping[str, Any]]] = {}
     for entry in mappings(entries):
         name = entry.get("model_name")
@@ -161,7 +160,6 @@ def _group(name: str, entries: list[Mapping[str, Any]]) -> ModelGroup:
 
 
 def from_info(body: Any) -> Groups:
-    """Return the groups of a ``/v1/model/info`` answer."""
     return from_entries(mapping(body).get("data"))
 
 

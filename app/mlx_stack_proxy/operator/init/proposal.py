@@ -54,7 +54,6 @@ class Proposal:
 
 
 def propose(groups: Groups) -> Proposal:
-    """Propose tiers for the groups."""
     remarks: list[str] = []
     usable = list(_usable(groups.values(), remarks))
     tiers = [_tier(name, group) for name, group in _named(usable, remarks)]

@@ -92,7 +92,6 @@ def litellm(port: int, key: str, run: RunDirectory, inside: bool = False) -> Chi
 
 
 def proxy(port: int, key: str, run: RunDirectory) -> ChildSpec:
-    """Return the reliability proxy."""
     return ChildSpec(
         name="proxy",
         what=f"the reliability proxy on :{port}",

@@ -50,7 +50,6 @@ class Console:
         self._out, self._name_width = out, name_width
 
     def say(self, text: str = "") -> None:
-        """Write a line."""
         with contextlib.suppress(OSError, ValueError):
             print(text, file=self._out, flush=True)
 

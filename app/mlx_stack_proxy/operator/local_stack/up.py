@@ -42,7 +42,6 @@ _CURL_BODY = (
 
 
 def add_up(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``up``."""
     parser.description = (
         "Start the whole local stack: a model server for each tier, LiteLLM in front of them, and "
         "the reliability proxy. Ctrl-C stops all of it."

@@ -78,7 +78,6 @@ class Launchd:
             raise CommandError(f"it does not answer at {health_url} after {START_SECONDS:g} s")
 
     def plist(self, spec: Spec) -> str:
-        """Return the definition's text."""
         options = ("--env-file", str(spec.env_file), "--log-file", str(self.log))
         # launchd restarts a service that fails, which is useless if its configuration is wrong.
         words = [*spec.command, *options, "--config-error-exit", "0"]
