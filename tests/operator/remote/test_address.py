@@ -141,6 +141,7 @@ async def test_with_an_address_no_file_is_needed(typed: Typed, upstream: Scripte
         ("server: {port: 4200, prot: 1}\n", "127.0.0.1", 4200),
         ("server: [\nx: 1\n", "127.0.0.1", 4100),
         ("server: 7\n", "127.0.0.1", 4100),
+        ("server:7\n", "127.0.0.1", 4100),
         ("x: 1\n", "127.0.0.1", 4100),
     ],
 )

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from ...frozen import frozen
 from ...local_address import url_of
 from ...printable import printable
+from ...setting_types import without_v1
 from ...settings import ServerSettings, Settings, is_loopback
 from ...settings_source import SettingsError, find_file, load
 from .. import CommandError, print_error
@@ -68,7 +69,7 @@ def _server_section(config: str | None) -> dict[str, Any]:
     It is empty if there is no such section, or no file, or it can't be read either.
     """
     section = None
-    with contextlib.suppress(SettingsError, OSError, ValueError, AttributeError, yaml.YAMLError):
+    with contextlib.suppress(SettingsError, OSError, ValueError, TypeError, yaml.YAMLError):
         file = find_file(config, os.environ)
         text = file.read_text(encoding="utf-8") if file is not None else ""
         if found := re.search(r"^server:.*(\n([ \t#].*)?$)*", text, re.MULTILINE):
@@ -119,7 +120,7 @@ class Remote:
     """
 
     def __init__(self, url: str, server: ServerSettings) -> None:
-        self.url = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
+        self.url = without_v1(url if "://" in url else f"http://{url}")
         self.is_trusted = is_configured(self.url, server)
         key = server.admin_key if self.is_trusted else None
         self._withheld = server.admin_key is not None and key is None
