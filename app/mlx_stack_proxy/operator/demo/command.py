@@ -28,7 +28,6 @@ from rich.text import Text
 from ...frozen import frozen
 from ...local_address import local_url
 from ...printable import abridged, printable
-from ...setting_types import without_v1
 from ...settings_source import load
 from ...tool_validation.check import Options, check_call
 from ...tool_validation.tools import tool_set
@@ -97,13 +96,14 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask and show. Raises ``CommandError`` if the proxy or the model server can't be asked."""
     settings = load(args.config)
-    url = without_v1(args.url or local_url(settings))
+    url = (args.url or local_url(settings)).rstrip("/").removesuffix("/v1")
     take_key(os.environ, url)  # LiteLLM's, because with `up --inside` LiteLLM is asked
     key = os.environ.get(KEY_VARIABLE, "local")
     folder = None if args.direct else running_at(url)
     direct = None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
     if args.direct:
-        direct = DemoServer(without_v1(args.direct), args.direct_model or args.tier, key)
+        base = args.direct.rstrip("/").removesuffix("/v1")
+        direct = DemoServer(base, args.direct_model or args.tier, key)
     if direct is None:
         raise CommandError(
             f"no `mlx-stack-proxy up` runs at {url}: name what stands behind the proxy with "

@@ -23,7 +23,6 @@ from pydantic import ValidationError
 from ...frozen import frozen
 from ...local_address import url_of
 from ...printable import printable
-from ...setting_types import without_v1
 from ...settings import ServerSettings, Settings, is_loopback
 from ...settings_source import SettingsError, find_file, load
 from .. import CommandError, print_error
@@ -120,7 +119,7 @@ class Remote:
     """
 
     def __init__(self, url: str, server: ServerSettings) -> None:
-        self.url = without_v1(url if "://" in url else f"http://{url}")
+        self.url = (url if "://" in url else f"http://{url}").rstrip("/").removesuffix("/v1")
         self.is_trusted = is_configured(self.url, server)
         key = server.admin_key if self.is_trusted else None
         self._withheld = server.admin_key is not None and key is None
