@@ -66,5 +66,9 @@ class Weighed(Recent[_K, _V]):
         self.bytes -= self._weigh(value) if value is not None else 0
         return value
 
+    def clear(self) -> None:
+        super().clear()
+        self.bytes = 0
+
     def _drop(self) -> None:
         self.pop(next(iter(self)))

@@ -249,7 +249,7 @@ def test_the_cache_is_bounded_by_the_bytes_it_holds() -> None:
     for number in range(60):
         costly = {f"a{i}": {"pattern": rf"\p{{L}}{{20}}{i}"} for i in range(2)}
         compile_schema(props(**costly, **{f"b{number}": {}}))
-    compiled = schemas._cache._schemas.values()
+    compiled = schemas._cache.values()
     assert 10 < len(compiled) < 20, "each holds 2 MB"
     assert sum(one.bytes for one in compiled) == schemas._cache.bytes <= schemas.CACHE_BYTES
     compile_schema(props(a={"description": "x" * (schemas.MAX_SCHEMA - 100)}))

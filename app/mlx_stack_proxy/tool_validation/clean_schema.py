@@ -18,9 +18,7 @@ of the repairs grows with the sizes of schema and value alone, not with a value'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any, Final
 
 import jsonschema_rs
@@ -39,6 +37,7 @@ SMALLEST_PATTERN: Final = 4 * 1024  # bytes that every pattern counts at least
 # Bytes that all patterns of one schema may take compiled, which is 12 ms of compiling.
 PATTERN_BYTES: Final = 2 * LARGEST_PATTERN
 
+_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 # Keywords by which a looser subschema can make the whole schema stricter.
 _CONTRARY: Final = frozenset(
     {"not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties"}
@@ -127,44 +126,17 @@ def _types(value: object) -> str | list[str] | None:
     return names if kinds and None not in kinds else None
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-
-
-def _is_positive(value: Any) -> bool:
-    return _is_number(value) and value > 0
-
-
-def _is_count(value: Any) -> bool:
-    return _is_number(value) and value >= 0 and value == int(value)
-
-
-def _are_names(value: object) -> bool:
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        return False
-    return len(set(value)) == len(value)
-
-
-def _are_lists_of_names(value: object) -> bool:
-    return isinstance(value, dict) and all(map(_are_names, value.values()))
-
-
-# Constraints without subschemas, with what says whether their value is well formed.
-_PLAIN: Final[Mapping[str, Callable[[Any], bool]]] = {
-    "const": lambda _: True,
-    "required": _are_names,
-    "dependentRequired": _are_lists_of_names,
-    "uniqueItems": lambda value: isinstance(value, bool),
-    "multipleOf": _is_positive,
-    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
-    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
-    **dict.fromkeys(("minProperties", "maxProperties", "minContains", "maxContains"), _is_count),
-}
+# Constraints without subschemas.
+_PLAIN: Final = frozenset(
+    {"const", "required", "dependentRequired", "uniqueItems", "multipleOf", "minimum", "maximum",
+     "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
+     "minProperties", "maxProperties", "minContains", "maxContains"}
+)  # fmt: skip
 # Constraints that are never checked: to leave them out makes the schema looser.
 _UNKNOWN_TO_US: Final = frozenset({"$recursiveRef", "dependencies"})
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 _CONSTRAINTS: Final = (
-    _PLAIN.keys() | _UNKNOWN_TO_US | ONE | LISTS | MAPS | frozenset({"type", "enum", "pattern"})
+    _PLAIN | _UNKNOWN_TO_US | ONE | LISTS | MAPS | frozenset({"type", "enum", "pattern"})
 )
 
 
@@ -181,7 +153,12 @@ def _is_checkable(keyword: str, value: Any, patterns: Patterns) -> bool:
         return named and (keyword != "patternProperties" or all(map(patterns.take, value)))
     if keyword == "pattern":
         return patterns.take(value)
-    return keyword in _PLAIN and _PLAIN[keyword](value)
+    try:
+        return keyword in _PLAIN and jsonschema_rs.meta.is_valid(
+            {"$schema": _DRAFT, keyword: value}
+        )
+    except Exception:  # no JSON, such as a lone surrogate
+        return False
 
 
 @dataclass(slots=True)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
@@ -23,6 +22,7 @@ import jsonschema_rs
 import orjson
 
 from ..kept import kept
+from ..recent import Weighed
 from ..wire import fields, json_text
 from .clean_schema import PATTERN_BYTES, Patterns, clean, regex
 from .explain import UNEXPLAINED
@@ -138,37 +138,11 @@ def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield name, (opening, closing)
 
 
-class _Cache:
-    """Compiled schemas by content, up to ``CACHE_BYTES``; the longest unused go first."""
-
-    def __init__(self) -> None:
-        self._schemas: OrderedDict[tuple[bytes, bool], CompiledSchema] = OrderedDict()
-        self._lock = threading.Lock()
-        self.bytes = 0
-
-    def get(self, key: tuple[bytes, bool]) -> CompiledSchema | None:
-        with self._lock:
-            if key in self._schemas:
-                self._schemas.move_to_end(key)
-            return self._schemas.get(key)
-
-    def put(self, key: tuple[bytes, bool], schema: CompiledSchema) -> None:
-        schema.bytes += _FOR_EACH_BYTE * len(key[0])
-        with self._lock:
-            if (former := self._schemas.pop(key, None)) is not None:
-                self.bytes -= former.bytes
-            self._schemas[key] = schema
-            self.bytes += schema.bytes
-            while self.bytes > CACHE_BYTES:
-                self.bytes -= self._schemas.popitem(last=False)[1].bytes
-
-    def clear(self) -> None:
-        with self._lock:
-            self._schemas.clear()
-            self.bytes = 0
-
-
-_cache = _Cache()
+# Compiled schemas by content; the longest unused go first.
+_cache: Weighed[tuple[bytes, bool], CompiledSchema] = Weighed(
+    CACHE_BYTES // _BASE, CACHE_BYTES, lambda schema: schema.bytes
+)
+_lock = threading.Lock()
 # Stands for every schema of more than MAX_SCHEMA bytes.
 _TOO_LARGE: Final = CompiledSchema({"const": "x" * MAX_CHECKABLE})
 
@@ -180,12 +154,21 @@ def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:
         return CompiledSchema(schema, whole_object=whole_object)
     if len(text) > MAX_SCHEMA:
         return _TOO_LARGE
-    compiled = _cache.get((text, whole_object))
+    compiled = _cached(text, whole_object)
     if compiled is None:
         # Compile a copy: a cached schema must not change when the request does.
         compiled = CompiledSchema(json.loads(text), whole_object=whole_object)
-        _cache.put((kept(text), whole_object), compiled)
+        compiled.bytes += _FOR_EACH_BYTE * len(text)
+        with _lock:
+            _cache[kept(text), whole_object] = compiled
     return compiled
+
+
+def _cached(text: bytes, whole_object: bool) -> CompiledSchema | None:
+    with _lock:
+        if (text, whole_object) in _cache:
+            _cache.move_to_end((text, whole_object))
+        return _cache.get((text, whole_object))
 
 
 def is_quick(schema: Any, *, whole_object: bool = True) -> bool:
@@ -195,7 +178,7 @@ def is_quick(schema: Any, *, whole_object: bool = True) -> bool:
         return True
     if len(text) <= _QUICK and not any(keyword in text for keyword in _SLOW_KEYWORDS):
         return True
-    return _cache.get((text, whole_object)) is not None
+    return _cached(text, whole_object) is not None
 
 
 def _json(schema: Any) -> bytes | None:
@@ -226,4 +209,5 @@ def _without_surrogates(value: Any) -> Any:
 
 def clear_caches() -> None:
     """Forget all compiled schemas."""
-    _cache.clear()
+    with _lock:
+        _cache.clear()
