@@ -294,7 +294,10 @@ def _check_clear(reading: RepairedText, text: str, schema: CompiledSchema) -> No
         raise Unreadable("invalid_json", "lack a closing bracket, and it is not clear where")
     if "unescaped_quotes" in rules and not schema.declared >= value.keys():
         raise Unreadable("invalid_json", "hold a quotation mark that is not escaped")
-    if "leading_text" in rules and _is_one_parameter(text, value, schema):
+    # The words before an object may name its parameter: `filter: {"a": 1}`.
+    inside = bool(value) and value.keys() <= schema.declared
+    words = () if inside else _WORDS.findall(text.partition("{")[0])
+    if "leading_text" in rules and not schema.declared.isdisjoint(words):
         raise Unreadable("not_an_object", "are not a JSON object")
 
 
@@ -308,10 +311,3 @@ def _holds(value: Any, lacking: frozenset[str]) -> bool:
             _holds(item, lacking) for item in value.values()
         )
     return isinstance(value, list) and any(_holds(item, lacking) for item in value)
-
-
-def _is_one_parameter(text: str, value: dict[str, Any], schema: CompiledSchema) -> bool:
-    """Whether the words before an object name its parameter: ``filter: {"a": 1}``."""
-    if value and value.keys() <= schema.declared:
-        return False
-    return not schema.declared.isdisjoint(_WORDS.findall(text.partition("{")[0]))

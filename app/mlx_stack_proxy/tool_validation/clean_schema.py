@@ -63,7 +63,9 @@ class Patterns:
         if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
             return False
         if pattern not in self._fits:
-            self._fits[pattern] = _is_regex(pattern) and self._has_room(pattern)
+            # The engine compiles nothing of what occurs zero times.
+            is_regex = _compiles(f"(?:{pattern}){{0}}", SMALLEST_PATTERN)
+            self._fits[pattern] = is_regex and self._has_room(pattern)
         return self._fits[pattern]
 
     def _has_room(self, pattern: str) -> bool:
@@ -77,11 +79,6 @@ class Patterns:
         self.left -= min(self.left, tried)
         self.skipped = True
         return False
-
-
-def _is_regex(pattern: str) -> bool:
-    """Whether the engine can read ``pattern``. It compiles nothing of what occurs zero times."""
-    return _compiles(f"(?:{pattern}){{0}}", SMALLEST_PATTERN)
 
 
 def _compiles(pattern: str, limit: int) -> bool:

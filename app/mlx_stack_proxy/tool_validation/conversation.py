@@ -50,7 +50,12 @@ class Conversation:
     def __call__(self, value: str) -> bool:
         """Whether somebody gave ``value``, regardless of case, from the start of a word on."""
         lower = value.strip().lower()
-        return bool(lower) and self._answer((lower,), lambda: _stands_in(lower, self._lower))
+        within_words = lower[:1] in ("<", "[")  # "wait..." does not hold "..."
+
+        def at_start(start: int, end: int) -> bool:
+            return within_words or not self._lower[start - 1 : start].isalnum()
+
+        return bool(lower) and self._answer((lower,), lambda: stands(lower, self._lower, at_start))
 
     def _answer(self, question: tuple[str, ...], find: Callable[[], bool]) -> bool:
         """Return the remembered answer; True, so that nothing is doubted, after too many."""
@@ -102,13 +107,6 @@ def _value_at(value: Any, keys: Sequence[str]) -> Any:
         value = value[0] if isinstance(value, list) and value else value
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
-
-
-def _stands_in(value: str, text: str) -> bool:
-    """Whether ``text`` holds ``value`` from a word's start on: "wait..." does not hold "..."."""
-    if value[:1] in ("<", "["):
-        return value in text
-    return stands(value, text, lambda start, end: not text[start - 1 : start].isalnum())
 
 
 def stands(value: str, text: str, at: Callable[[int, int], bool]) -> bool:

@@ -114,7 +114,11 @@ def _calls(tools: ToolSet, choice: ToolChoice, meant: Sequence[str]) -> Iterator
     """Yield the schema of a call for each tool, the meant ones first, within the bounds."""
     names = [name for name in tools.names if choice.allowed is None or name in choice.allowed]
     if len(names) > 1:
-        names.sort(key=lambda name: -max((_likeness(name, other) for other in meant), default=0))
+        likeness = {
+            name: max([SequenceMatcher(None, name[:64], one[:64]).ratio() for one in meant] or [0])
+            for name in names
+        }
+        names.sort(key=likeness.__getitem__, reverse=True)
     size = 0
     for number, name in enumerate(names[:MAX_TOOLS]):
         arguments = guided(tools.compiled(name).schema)
@@ -125,10 +129,6 @@ def _calls(tools: ToolSet, choice: ToolChoice, meant: Sequence[str]) -> Iterator
         if number and size > MAX_SCHEMA:
             return
         yield _object({"name": {"type": "string", "enum": [name]}, "arguments": arguments})
-
-
-def _likeness(name: str, other: str) -> float:
-    return SequenceMatcher(None, name[:64], other[:64]).ratio()
 
 
 def _object(properties: Schema) -> Schema:

@@ -134,12 +134,9 @@ def is_slip(first: str, second: str) -> bool:
     if same_size:
         others = segment[:place] + segment[place + 1 :]
         is_letter = shorter[index].isalnum() and not (longer[index] + shorter[index]).isdigit()
-        return is_letter and place < len(others) >= _READ and _is_mixed(others)
+        is_mixed = any(map(str.isdigit, others)) and any(map(str.isalpha, others))
+        return is_letter and place < len(others) >= _READ and is_mixed
     neighbours = (longer[index - 1 : index], longer[index + 1 : index + 2])
     amid = 0 < place < len(segment) - 1 or longer[index] in neighbours
     long = len(segment) >= (LEAST if segment.isdigit() else _MIXED)
     return amid and long and longer[index] != "0" and any(map(str.isdigit, segment))
-
-
-def _is_mixed(segment: str) -> bool:
-    return any(map(str.isdigit, segment)) and any(map(str.isalpha, segment))

@@ -28,18 +28,12 @@ def is_slow(
     wanted = raw_schema(response_format)
     if wanted is not None and not is_quick(wanted, whole_object=False):
         return True
-    names = _tools_of(reply, tools, in_text)
-    return bool(names) and (searched > LONG or not all(map(tools.is_quick, names)))
-
-
-def _tools_of(reply: Reply, tools: ToolSet, in_text: bool) -> set[str]:
-    """Return the tools that the reply calls, or may call in its text."""
-    names: set[str] = set()
+    names: set[str | None] = set()  # the tools that the reply calls, or may call in its text
     for choice in reply.choices.values():
         if choice.tool_calls:
-            called = {call.name for call in choice.tool_calls}
-            names.update(filter(None, map(tools.tool_named, called)))
+            names.update(map(tools.tool_named, {call.name for call in choice.tool_calls}))
         elif in_text:
             said = choice.text if choice.text.strip() else choice.reasoning
             names.update(name for name in tools.names if name in said)
-    return names
+    called = [name for name in names if name is not None]
+    return bool(called) and (searched > LONG or not all(map(tools.is_quick, called)))

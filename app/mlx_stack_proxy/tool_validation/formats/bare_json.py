@@ -13,14 +13,15 @@ from functools import partial
 from ...wire.call import Call
 from ..tools import ToolSet
 from .base import (
-    MAX_CALLS,
     Block,
     Format,
+    Reading,
     Source,
     Where,
     begins_reply,
     end_or,
     json_members,
+    read_all,
     skip_space,
 )
 from .json_calls import (
@@ -88,15 +89,12 @@ def read(src: Source, start: int) -> Block | None:
 
     They must be the whole reply, unless they begin with a fence for calls such as ``tool_call``.
     """
-    shape = partial(_shape, src.tools)
-    calls: list[Call] = []
-    end = start
-    while len(calls) < MAX_CALLS:
-        reading = read_calls(src, end, _STOP, shape)
-        if reading is None:
-            break
-        calls += reading[0]
-        end = end_or(_CLOSER.match(src.text, reading[1]), reading[1])
+
+    def read_one(pos: int) -> Reading:
+        reading = read_calls(src, pos, _STOP, partial(_shape, src.tools))
+        return reading and (reading[0], end_or(_CLOSER.match(src.text, reading[1]), reading[1]))
+
+    calls, end = read_all(read_one, start)
     marked = src.text.startswith(FENCES, start)
     if not calls or not (marked or _is_whole(src, start, end)):
         return None
@@ -109,14 +107,13 @@ def _shape(tools: ToolSet, members: Members) -> list[Call]:
 
 def _read_in_tools(src: Source, start: int) -> Block | None:
     """Read the calls among the definitions in ``<tools>``, if that is the whole reply."""
-    calls: list[Call] = []
-    end = start + len(_TOOLS)
-    while len(calls) < MAX_CALLS and (begun := _NEXT.match(src.text, end)) is not None:
-        reading = json_members(src, begun.end())
-        if reading is None:
-            return None
-        calls += _shape(src.tools, reading[0])
-        end = reading[1]
+
+    def read_one(pos: int) -> Reading:
+        begun = _NEXT.match(src.text, pos)
+        reading = json_members(src, begun.end()) if begun else None
+        return reading and (_shape(src.tools, reading[0]), reading[1])
+
+    calls, end = read_all(read_one, start + len(_TOOLS))
     end = end_or(_TOOLS_END.match(src.text, end), end)
     return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 

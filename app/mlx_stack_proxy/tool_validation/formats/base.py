@@ -47,6 +47,11 @@ _LITTER = re.compile(
 )
 
 
+Reading = tuple[list[Call], int] | None  # calls, and the index after them
+Head = re.Match[str]  # what stands before a call's arguments
+Stop = re.Pattern[str]  # marks that end a call
+
+
 class Exhausted(Exception):
     """The reading budget is used up: the rest of the reply stays text."""
 
@@ -193,9 +198,9 @@ def follow_mark(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 NEVER = "(?!)"  # a pattern that matches nothing
-# Reads what follows a call's head: gets the head's match, and the pattern of marks before which
-# arguments that can't be read end. Returns the calls, and the index after them.
-Body = Callable[[Source, re.Match[str], re.Pattern[str]], "tuple[list[Call], int] | None"]
+# Reads what follows a call's head, with the pattern of marks before which arguments that can't be
+# read end.
+Body = Callable[[Source, Head, Stop], Reading]
 
 
 def marked(
@@ -221,18 +226,27 @@ def marked(
     closers = re.compile(rf"(?:\s*+(?:{ends}|{around}))*+")
 
     def read(src: Source, start: int) -> Block | None:
-        calls: list[Call] = []
-        end = start
-        while len(calls) < MAX_CALLS and (match := heads.match(src.text, end)) is not None:
-            if (reading := body(src, match, stops)) is None:
-                break
-            calls += reading[0]
-            end = end_or(closers.match(src.text, reading[1]), reading[1])
-            if src.text.startswith(openers, skip_space(src.text, end)):
-                break  # the next call is a block of its own
+        def read_one(pos: int) -> Reading:
+            if pos > start and src.text.startswith(openers, skip_space(src.text, pos)):
+                return None  # the next call is a block of its own
+            match = heads.match(src.text, pos)
+            reading = body(src, match, stops) if match else None
+            return reading and (reading[0], end_or(closers.match(src.text, reading[1]), reading[1]))
+
+        calls, end = read_all(read_one, start)
         return Block(end, tuple(calls)) if calls else None
 
     return Format(name, openers, read, where, follow)
+
+
+def read_all(read_one: Callable[[int], Reading], start: int) -> tuple[list[Call], int]:
+    """Return the calls that stand in a row from ``start`` on, and the index after them."""
+    calls: list[Call] = []
+    end = start
+    while len(calls) < MAX_CALLS and (reading := read_one(end)) is not None:
+        calls += reading[0]
+        end = reading[1]
+    return calls, end
 
 
 def alternatives(*marks: str) -> str:
@@ -276,13 +290,7 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def json_members(src: Source, pos: int, mark: str = "") -> tuple[dict[str, Any], int] | None:
-    """Read the JSON object at ``pos``: its members and the index after it; None if none."""
-    reading = json_value(src, pos, mark)
-    return reading if reading is not None and isinstance(reading[0], dict) else None
-
-
-def json_value(src: Source, pos: int, mark: str = "") -> tuple[Any, int] | None:
-    """Read the JSON value at ``pos``: the value and the index after it; None if it can't be read.
+    """Read the JSON object at ``pos``: its members and the index after it; None if none.
 
     The reading is lenient (see ``wire.json_reader``; ``mark`` is Gemma's quotation mark), but not
     about brackets, which the check of arguments judges, nor about a key with two values.
@@ -293,7 +301,7 @@ def json_value(src: Source, pos: int, mark: str = "") -> tuple[Any, int] | None:
     except (Unreadable, RecursionError):
         src.spend(max(reader.position - pos, 0) + 1)
         return None
-    if not BRACKETS.isdisjoint(reader.used):
+    if not isinstance(value, dict) or not BRACKETS.isdisjoint(reader.used):
         src.spend(reader.position - pos)
         return None
     return value, reader.position

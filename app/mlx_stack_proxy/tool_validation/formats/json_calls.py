@@ -12,7 +12,18 @@ from typing import Any
 
 from ...wire.call import Call
 from ..tools import ToolSet
-from .base import MAX_CALLS, Source, dumps, end_or, json_members, json_object, skip_space
+from .base import (
+    Head,
+    Reading,
+    Source,
+    Stop,
+    dumps,
+    end_or,
+    json_members,
+    json_object,
+    read_all,
+    skip_space,
+)
 
 NAME_KEYS = ("name", "tool_name", "function_name", "tool", "function", "action", "recipient_name")
 ARGUMENT_KEYS = (
@@ -101,15 +112,8 @@ def is_definition(tools: ToolSet, members: Members) -> bool:
 
 def arguments_of(members: Members) -> str:
     """Return the arguments' JSON text from a call's object; ``{}`` if it has none."""
-    for key in ARGUMENT_KEYS:
-        if key in members:
-            return arguments_text(members[key])
-    return "{}"
-
-
-def arguments_text(value: object) -> str:
-    """Return the arguments' JSON text; a string is taken as that text itself."""
-    if isinstance(value, str):
+    value = next((members[key] for key in ARGUMENT_KEYS if key in members), None)
+    if isinstance(value, str):  # the text itself
         return value.strip() or "{}"
     return "{}" if value is None else dumps(value)
 
@@ -118,9 +122,7 @@ def _nested(value: object) -> list[Call]:
     return envelope(value) if isinstance(value, dict) else []
 
 
-def read_json(
-    src: Source, head: re.Match[str], stop: re.Pattern[str], mark: str = ""
-) -> tuple[list[Call], int] | None:
+def read_json(src: Source, head: Head, stop: Stop, mark: str = "") -> Reading:
     """Read the arguments of the tool that ``head`` names; if it names none, calls with names."""
     if "name" not in head.re.groupindex:
         return read_calls(src, head.end(), stop, marked_envelope)
@@ -128,9 +130,7 @@ def read_json(
     return [Call(head["name"], arguments)], end
 
 
-def read_calls(
-    src: Source, pos: int, stop: re.Pattern[str] | None = None, shape: Shape = envelope
-) -> tuple[list[Call], int] | None:
+def read_calls(src: Source, pos: int, stop: Stop | None = None, shape: Shape = envelope) -> Reading:
     """Read the JSON calls from ``pos`` on: an object, several, or a list, also in a code fence.
 
     Returns the calls and the index after them; None if there is no call. A call in broken JSON
@@ -140,24 +140,16 @@ def read_calls(
     index = skip_space(text, pos)
     fence = _OPEN_FENCE.match(text, index)
     end = fence.end() if fence else index
-    calls: list[Call] = []
-    while len(calls) < MAX_CALLS:
-        next_object = _NEXT.match(text, end)
-        if next_object is None:
-            break
-        reading = _read_object(src, next_object.end(), stop, shape)
-        if reading is None:
-            break
-        calls += reading[0]
-        end = reading[1]
-    if not calls:
-        return None
-    return calls, end_or(_REST.match(text, end), end)
+
+    def read_one(at: int) -> Reading:
+        begun = _NEXT.match(text, at)
+        return _read_object(src, begun.end(), stop, shape) if begun else None
+
+    calls, end = read_all(read_one, end)
+    return (calls, end_or(_REST.match(text, end), end)) if calls else None
 
 
-def _read_object(
-    src: Source, pos: int, stop: re.Pattern[str] | None, shape: Shape
-) -> tuple[list[Call], int] | None:
+def _read_object(src: Source, pos: int, stop: Stop | None, shape: Shape) -> Reading:
     pos = end_or(_SURPLUS.match(src.text, pos), pos)
     reading = json_members(src, pos)
     if reading is not None:
@@ -169,7 +161,7 @@ def _read_object(
     return _read_broken(src, pos, stop) if stop else None
 
 
-def _read_broken(src: Source, pos: int, stop: re.Pattern[str]) -> tuple[list[Call], int] | None:
+def _read_broken(src: Source, pos: int, stop: Stop) -> Reading:
     """Read a call's object that does not parse: the name, and the rest as raw arguments."""
     text = src.text
     name = _NAME.search(text, pos, min(pos + _HEAD, len(text)))
@@ -193,7 +185,7 @@ def _raw_arguments(text: str) -> str:
     return text
 
 
-def object_text(src: Source, pos: int, stop: re.Pattern[str], mark: str = "") -> tuple[str, int]:
+def object_text(src: Source, pos: int, stop: Stop, mark: str = "") -> tuple[str, int]:
     """Read arguments that stand alone at ``pos``: their JSON text and the index after them.
 
     The text is ``{}`` if nothing stands there, and raw text up to the next of ``stop`` if the
@@ -206,12 +198,8 @@ def object_text(src: Source, pos: int, stop: re.Pattern[str], mark: str = "") ->
     reading = json_members(src, index, mark) if text.startswith("{", index) else None
     if reading is not None:
         end = end_or((_CLOSE_FENCE if fence else _STRAY).match(text, reading[1]), reading[1])
-        return _object(text[index : reading[1]], reading[0]), end
+        written = text[index : reading[1]]
+        return written if json_object(written) is not None else dumps(reading[0]), end
     end = src.find_stop(stop, index)
     raw = text[index:end].strip().removesuffix("```").rstrip()
     return (raw.replace(mark, '"') if mark else raw) or "{}", end
-
-
-def _object(written: str, members: Members) -> str:
-    """Return the text as written if it is strict JSON, else the members' JSON text."""
-    return written if json_object(written) is not None else dumps(members)

@@ -10,10 +10,15 @@ import re
 from functools import partial
 
 from ...wire.call import Call
+from ..tools import ToolSet
 from . import python_calls
 from .base import (
+    Block,
     Format,
+    Head,
+    Reading,
     Source,
+    Stop,
     Where,
     alternatives,
     dumps,
@@ -88,9 +93,7 @@ def _python(name: str, opener: str, closer: str, head: str = "") -> Format:
     return marked(name, (opener,), head, _read_python, re.escape(closer), follow=follow)
 
 
-def _read_python(
-    src: Source, head: re.Match[str], stop: re.Pattern[str]
-) -> tuple[list[Call], int] | None:
+def _read_python(src: Source, head: Head, stop: Stop) -> Reading:
     return python_calls.read_calls(src, head.end())
 
 
@@ -133,9 +136,7 @@ _DEEPSEEK_HEAD = (
 _KIMI = ("<|tool_calls_section_begin|>", "<|tool_call_section_begin|>", "<|tool_call_begin|>")
 
 
-def _by_id(
-    src: Source, head: re.Match[str], stop: re.Pattern[str]
-) -> tuple[list[Call], int] | None:
+def _by_id(src: Source, head: Head, stop: Stop) -> Reading:
     """Read a call of Kimi's, whose id may be a bare number, without the tool's name."""
     reading = read_json(src, head, stop)
     if reading is None or not head["name"].isdecimal():
@@ -145,9 +146,7 @@ def _by_id(
     return [Call(name or head["name"], arguments)], reading[1]
 
 
-def _read_only_parameter(
-    src: Source, head: re.Match[str], stop: re.Pattern[str]
-) -> tuple[list[Call], int] | None:
+def _read_only_parameter(src: Source, head: Head, stop: Stop) -> Reading:
     """Read the text of the tool's only required parameter, as CWM writes it."""
     required, end = src.tools.schema_of(head["name"]).required, src.find(stop, head.end())
     if len(required) != 1 or end < 0:
@@ -239,4 +238,35 @@ _NAMED_ROWS = (
     _gemma("functiongemma", "<start_function_call>", "<end_function_call>", "<escape>"),
 )
 
-FORMATS = (*_JSON_ROWS, *_PYTHON_ROWS, *_NAMED_ROWS)
+# ReAct: `Action: name` on one line, `Action Input: {…}` on the next. Only the first action counts:
+# if an observation follows, the model has invented it and the rest.
+
+
+def _follow_action(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether the rest of the line may be a tool's name."""
+    line, newline, _ = text[pos : pos + 240].partition("\n")
+    name = line.strip().strip("`*").strip()
+    return tools.tool_named(name) is not None if newline else len(line) < 240
+
+
+_OBSERVATION = re.compile(r"\s*+Observation\s*+:")
+_ACTION = marked(
+    "react",
+    ("Action:",),
+    r"Action:[ \t]*+\**+[ \t]*+`?(?P<name>[^\s`*(){}:]{1,200})`?\**+[ \t]*+\n\s*+"
+    r"\**+Action Input\s*+:\s*+\**+[ \t]*+(?=\{|```)",
+    read_json,
+    stop="\n(?:Observation|Thought|Action)",
+)
+
+
+def _read_action(src: Source, start: int) -> Block | None:
+    """Read the action and its input; the block includes an invented observation and the rest."""
+    block = _ACTION.read(src, start)
+    if block is not None and _OBSERVATION.match(src.text, block.end):
+        return Block(len(src.text), block.calls, src.text[block.end :])
+    return block
+
+
+_REACT = Format("react", ("Action:",), _read_action, Where.LINE, _follow_action)
+FORMATS = (*_JSON_ROWS, *_PYTHON_ROWS, *_NAMED_ROWS, _REACT)

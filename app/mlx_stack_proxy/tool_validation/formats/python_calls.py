@@ -7,6 +7,7 @@ They stand bare (Llama 3.2), in the marks of several formats, or, as Gemma 2/3 w
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from ...wire.call import Call
@@ -16,9 +17,9 @@ from ..names import MAX_NAME
 from ..tools import ToolSet
 from .base import (
     BRACKETS,
-    MAX_CALLS,
     Block,
     Format,
+    Reading,
     Source,
     Where,
     begins_reply,
@@ -26,6 +27,7 @@ from .base import (
     end_or,
     json_members,
     json_object,
+    read_all,
     skip_space,
 )
 from .tagged import typed, types_of
@@ -34,7 +36,7 @@ NAME = re.compile(r"[^\W\d][\w.\-]*")
 _BETWEEN = re.compile(r"[\s,;]*")
 
 
-def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
+def read_calls(src: Source, pos: int) -> Reading:
     """Read the Python calls from ``pos`` on, ``[a(x=1), b()]`` or ``a(x=1)``, and the index after.
 
     None if there is none, or if a list is not closed or holds anything but calls with literal
@@ -43,20 +45,18 @@ def read_calls(src: Source, pos: int) -> tuple[list[Call], int] | None:
     text = src.text
     index = skip_space(text, pos)
     listed = text.startswith("[", index)
-    index = end = skip_space(text, index + 1) if listed else index
-    calls: list[Call] = []
-    while len(calls) < MAX_CALLS and (call := read_call(src, index)) is not None:
-        calls.append(call[0])
-        end = call[1]
-        index = end_or(_BETWEEN.match(text, end), end)
+
+    def read_one(at: int) -> Reading:
+        return read_call(src, end_or(_BETWEEN.match(text, at), at))
+
+    calls, end = read_all(read_one, index + listed)
     if listed:
-        if not text.startswith("]", index):
-            return None
-        end = index + 1
+        end = end_or(_BETWEEN.match(text, end), end)
+        return (calls, end + 1) if calls and text.startswith("]", end) else None
     return (calls, end) if calls else None
 
 
-def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
+def read_call(src: Source, pos: int) -> Reading:
     """Read the call at ``pos`` and the index after it; None if there is none."""
     name = NAME.match(src.text, pos)
     opening = skip_space(src.text, name.end()) if name else pos
@@ -77,7 +77,7 @@ def read_call(src: Source, pos: int) -> tuple[Call, int] | None:
         return None
     # Llama 3.1 calls its built-in tools as `brave_search.call(query="…")`.
     bare = name[0] if src.tools.tool_named(name[0]) is not None else name[0].removesuffix(".call")
-    return Call(bare, dumps(bound)), reader.position
+    return [Call(bare, dumps(bound))], reader.position
 
 
 def _bind(src: Source, name: str, arguments: list[tuple[str | None, Any]]) -> dict[str, Any] | None:
@@ -119,11 +119,7 @@ def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
 
 def _read_list(src: Source, start: int) -> Block | None:
     """Read ``[a(x=1), b()]``, or several such lists, if they are the whole reply."""
-    calls: list[Call] = []
-    end = start
-    while len(calls) < MAX_CALLS and (reading := read_calls(src, end)):
-        calls += reading[0]
-        end = reading[1]
+    calls, end = read_all(partial(read_calls, src), start)
     return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 
 
@@ -149,18 +145,18 @@ def _follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
 
 def _read_whole(src: Source, start: int) -> Block | None:
     """Read calls of offered tools with arguments that they take, and nothing else."""
-    calls: list[Call] = []
-    end = start
-    while len(calls) < MAX_CALLS:
-        index = end + len(_CALL) * src.text.startswith(_CALL, end)
+
+    def read_one(pos: int) -> Reading:
+        index = pos + len(_CALL) * src.text.startswith(_CALL, pos)
         reading = read_call(src, index) or _read_object(src, index)
-        arguments = json_object(reading[0].arguments) if reading else None
-        if reading is None or arguments is None or not src.tools.takes(reading[0].name, arguments):
+        if reading is None:
             return None
-        calls.append(reading[0])
-        end = end_or(_NEXT.match(src.text, reading[1]), reading[1])
-        if end == reading[1] or src.is_whole_reply(start, end):
-            break
+        (call,), end = reading
+        arguments = json_object(call.arguments)
+        fits = arguments is not None and src.tools.takes(call.name, arguments)
+        return ([call], end_or(_NEXT.match(src.text, end), end)) if fits else None
+
+    calls, end = read_all(read_one, start)
     return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 
 
@@ -169,19 +165,19 @@ _BARE_VALUE = re.compile(r"(?<![\w.-])([\w.-]++)\s*+:\s*+([^,{}]++)")
 _NEXT = re.compile(r"\s*+(?:>>>)?+\s*+")
 
 
-def _read_object(src: Source, pos: int) -> tuple[Call, int] | None:
+def _read_object(src: Source, pos: int) -> Reading:
     name = NAME.match(src.text, pos)
     opening = skip_space(src.text, name.end()) if name else pos
     if name is None or not src.text.startswith("{", opening):
         return None
     if (reading := json_members(src, opening)) is not None:
-        return Call(name[0], dumps(reading[0])), reading[1]
+        return [Call(name[0], dumps(reading[0]))], reading[1]
     if (bare := _BARE_VALUES.match(src.text, opening)) is None:
         return None
     schema, values = src.tools.schema_of(name[0]), {}
     for pair in _BARE_VALUE.finditer(bare[0]):
         values[pair[1]] = typed(pair[2].strip(), types_of(schema.properties.get(pair[1])))
-    return Call(name[0], dumps(values)), bare.end()
+    return [Call(name[0], dumps(values))], bare.end()
 
 
 # Its opener is an offered tool's name at the reply's beginning, so the row lists none.
@@ -199,15 +195,12 @@ _CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")
 def _read_code(src: Source, start: int) -> Block | None:
     """Read the calls of a fence that holds only calls, or those after ``tool_code``."""
     text = src.text
-    end = end_or(_OPENING.match(text, start), start)
-    calls: list[Call] = []
-    while len(calls) < MAX_CALLS:
-        reading = read_calls(src, end_or(_STATEMENT.match(text, end), end))
-        printed = _PRINTED.match(text, reading[1]) if reading else None
-        if reading is None or printed is None:
-            break
-        calls += reading[0]
-        end = printed.end()
+
+    def read_one(pos: int) -> Reading:
+        reading = read_calls(src, end_or(_STATEMENT.match(text, pos), pos))
+        return reading and (reading[0], end_or(_PRINTED.match(text, reading[1]), reading[1]))
+
+    calls, end = read_all(read_one, end_or(_OPENING.match(text, start), start))
     closed = _CLOSING.match(text, end)
     if not calls or (closed is None and text.startswith("```", start)):
         return None
@@ -224,10 +217,6 @@ def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
     return "print(".startswith(tail) or follow(text, statement.end(), tools)
 
 
-def _no_calls(src: Source, start: int) -> None:
-    """Read nothing: the fence stays text, which is doubted once all of it has come."""
-
-
 def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether a fence of Python that begins the reply may begin with a call."""
     index = skip_space(text, pos)
@@ -239,8 +228,13 @@ FENCES = ("```tool_code", "```tool_call", "```tool_calls")
 FORMATS = (
     Format("pythonic", ("[",), _read_list, Where.JSON, follow),
     Format("gemma_tool_code", FENCES, _read_code, Where.FENCE),
+    # Such a fence stays text, which is doubted once all of it has come.
     Format(
-        "gemma_tool_code", ("```python", "```py", "```"), _no_calls, Where.FENCE, _follow_fenced
+        "gemma_tool_code",
+        ("```python", "```py", "```"),
+        lambda src, start: None,
+        Where.FENCE,
+        _follow_fenced,
     ),
     Format("gemma_tool_code", ("tool_code",), _read_code, Where.LINE, _follow_code),
 )

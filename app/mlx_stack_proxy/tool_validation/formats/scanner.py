@@ -120,7 +120,9 @@ class Scanner:
                 return None
             if (candidate := self._judge_json()) is not None:
                 return candidate if final else None
-            match = self._next_trigger()
+            if self._match is None or self._match.start() < self.pos:
+                self._match = TRIGGER.search(self.text, self.pos)
+            match = self._match
             if undecided_start < self.pos:
                 undecided_start = self._beginning()
             # The beginning of a longer opener comes first, because the opener may cover the match.
@@ -171,11 +173,6 @@ class Scanner:
         """Append text that has arrived."""
         self.text += text
         self._match = None
-
-    def _next_trigger(self) -> re.Match[str] | None:
-        if self._match is None or self._match.start() < self.pos:
-            self._match = TRIGGER.search(self.text, self.pos)
-        return self._match
 
     def _leave(self, final: bool) -> bool:
         """Move to the end of the skipped stretch; False if that end has not come yet."""

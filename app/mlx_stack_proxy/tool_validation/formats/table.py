@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Final
 
 from ...wire.thoughts import REASONING, REASONING_ENDS
-from . import bare_json, harmony, marks, python_calls, react, tag_marks
+from . import bare_json, harmony, marks, python_calls, tag_marks
 from .base import LONGEST_MARK, PLAIN_ENDS, VENDOR_MARK, Format, Where
 
 FORMATS: tuple[Format, ...] = (
@@ -26,7 +26,6 @@ FORMATS: tuple[Format, ...] = (
     *tag_marks.FORMATS,
     *harmony.FORMATS,
     *python_calls.FORMATS,
-    *react.FORMATS,
     *bare_json.FORMATS,
 )
 
@@ -34,15 +33,11 @@ FORMATS: tuple[Format, ...] = (
 SHOWN: dict[str, str] = {"<!--": "-->"}
 
 
-def _rows() -> dict[str, list[Format]]:
-    rows: dict[str, list[Format]] = {}
-    for row in FORMATS:
-        for opener in row.openers:
-            rows.setdefault(opener, []).append(row)
-    return rows
-
-
-ROWS: Final = _rows()
+# Opener → the rows that it may begin.
+ROWS: Final[dict[str, list[Format]]] = {}
+for _row in FORMATS:
+    for _opener in _row.openers:
+        ROWS.setdefault(_opener, []).append(_row)
 FENCES: Final = ("```", "~~~")
 WORDS: Final = tuple(
     sorted(

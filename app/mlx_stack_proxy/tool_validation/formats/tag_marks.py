@@ -16,7 +16,10 @@ from .base import (
     NEVER,
     Block,
     Format,
+    Head,
+    Reading,
     Source,
+    Stop,
     Where,
     after_tail,
     dumps,
@@ -169,9 +172,7 @@ def _pairs(name: str, openers: tuple[str, ...], prefix: str = "") -> Format:
 _PAIR = re.compile(r"""\s*+([\w.-]++)=("(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|[^\s<]++)""")
 
 
-def _read_words(
-    src: Source, head: re.Match[str], stop: re.Pattern[str]
-) -> tuple[list[Call], int] | None:
+def _read_words(src: Source, head: Head, stop: Stop) -> Reading:
     """Read ``key=value key=value``, as models write in GLM's tag."""
     schema, end = src.tools.schema_of(head["name"]), head.end()
     values: dict[str, object] = {}

@@ -23,7 +23,7 @@ from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable
 from ..json_types import is_of_type
 from ..repair.variants import kinds, variants
-from .base import BRACKETS, NEVER, Source, object_of, skip_space
+from .base import BRACKETS, NEVER, Head, Reading, Source, Stop, object_of, skip_space
 from .json_calls import object_text
 
 MAX_INNER = 24  # closing tags like its own that are examined for the end of one value
@@ -51,9 +51,7 @@ class Tags:
     nested: bool = False  # a list or object is written as elements inside the element
     valueless: re.Pattern[str] | None = None  # a parameter without a value, which counts as missing
 
-    def read(
-        self, src: Source, head: re.Match[str], stop: re.Pattern[str]
-    ) -> tuple[list[Call], int] | None:
+    def read(self, src: Source, head: Head, stop: Stop) -> Reading:
         """Read the parameters after a call's opening tag, and the index after them.
 
         ``stop`` ends the call, and so also a value whose own closer is missing. A body that is a
@@ -78,9 +76,7 @@ class Tags:
         end = index + len(own) if own and text.startswith(own, index) else end
         return [Call(name, arguments)], end
 
-    def _parameters(
-        self, src: Source, head: re.Match[str], stop: re.Pattern[str], name: str
-    ) -> tuple[str, int] | None:
+    def _parameters(self, src: Source, head: Head, stop: Stop, name: str) -> tuple[str, int] | None:
         text, pos = src.text, head.end()
         body = _Body(src, self, stop, name)
         values: list[tuple[str, object]] = []
@@ -139,7 +135,7 @@ def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
 class _Body:
     """The text between a call's tags; it finds where each value ends, and gives it its type."""
 
-    def __init__(self, src: Source, tags: Tags, stop: re.Pattern[str], tool: str) -> None:
+    def __init__(self, src: Source, tags: Tags, stop: Stop, tool: str) -> None:
         self.src, self.text = src, src.text
         self.tags, self.stop = tags, stop
         schema = src.tools.schema_of(tool)

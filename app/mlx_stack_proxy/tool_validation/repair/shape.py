@@ -42,7 +42,7 @@ class Mender:
         results: list[tuple[Any, str, Schema]] = []
         for variant in choices:
             for result, rule in self._conversions(value, variant):
-                if not any(_same(result, known_result) for known_result, _, _ in results):
+                if not any(type(result) is type(one) and result == one for one, _, _ in results):
                     results.append((result, rule, variant))
         if len(results) != 1:
             return value
@@ -74,17 +74,14 @@ class Mender:
         if isinstance(value, dict):
             return self._object(value, variant)
         if isinstance(value, list):
-            return self._array(value, variant)
+            items = True if "prefixItems" in variant else variant.get("items", True)
+            return [self.mend(item, items) for item in value]
         if "enum" in variant:
             option = values.enum_spelling(value, variant["enum"])
             if option is not NOTHING:
                 self.rules["enum_spelling"] = None
                 return option
         return value
-
-    def _array(self, value: list[Any], variant: Schema) -> list[Any]:
-        items = True if "prefixItems" in variant else variant.get("items", True)
-        return [self.mend(item, items) for item in value]
 
     def _object(self, value: dict[str, Any], variant: Schema) -> dict[str, Any]:
         properties: dict[str, Any] = variant.get("properties", {})
@@ -97,14 +94,12 @@ class Mender:
         mended: dict[str, Any] = {}
         for key, item in renamed.items():
             schema = properties.get(key, additional)
-            if item is None and key in properties and key not in required and self._no_null(schema):
+            optional = item is None and key in properties and key not in required
+            if optional and not any(fits(None, variant) for variant in self._choices(schema)):
                 self.rules["optional_null"] = None
             else:
                 mended[key] = self.mend(item, schema)
         return self._drop_unknown(mended, properties, required) if closed else mended
-
-    def _no_null(self, schema: object) -> bool:
-        return not any(fits(None, variant) for variant in self._choices(schema))
 
     def _rename(
         self, value: dict[str, Any], declared: dict[str, Any], required: list[str], closed: bool
@@ -150,7 +145,3 @@ def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
     """Whether a surplus parameter may be a misnamed one of the ``absent``, declared parameters."""
     inside = isinstance(item, dict) and not absent.isdisjoint(item)
     return inside or bool(nearest(key, absent, 1))
-
-
-def _same(value: Any, other: Any) -> bool:
-    return type(value) is type(other) and bool(value == other)

@@ -23,14 +23,10 @@ def variants(schema: object) -> list[Schema]:
     groups: list[list[object]] = [[part] for part in schema.get("allOf", ())]
     groups += [schema[key][:MAX_VARIANTS] for key in ("anyOf", "oneOf") if key in schema]
     for branches in groups:
-        alternatives = _combine(
-            alternatives, [variant for branch in branches for variant in variants(branch)]
-        )
+        forms = [variant for branch in branches for variant in variants(branch)]
+        merged = [_merged(first, second) for first in alternatives for second in forms]
+        alternatives = merged[:MAX_VARIANTS]
     return alternatives
-
-
-def _combine(alternatives: list[Schema], branches: list[Schema]) -> list[Schema]:
-    return [_merged(first, second) for first in alternatives for second in branches][:MAX_VARIANTS]
 
 
 def _merged(first: Schema, second: Schema) -> Schema:
