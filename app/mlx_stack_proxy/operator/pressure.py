@@ -85,8 +85,8 @@ def status_and_body(probe: MemoryProbe) -> tuple[int, dict[str, Any]]:
     if probe.reading is None or probe.trouble is not None:
         return 503, {"error": probe.trouble or "not read yet", "source": probe.source}
     level, cause = probe.raw
-    told = {"level": level.word, "cause": cause or None, "source": probe.source}
-    return 200, {**told, "reading": probe.reading.as_dict()}
+    found = {"level": level.word, "cause": cause or None, "source": probe.source}
+    return 200, {**found, "reading": probe.reading.as_dict()}
 
 
 async def _once(probe: MemoryProbe, *, as_json: bool) -> int:

@@ -55,9 +55,8 @@ def run(args: argparse.Namespace) -> int:
     origin = settings_origin(args)
     settings = origin.read()
     server = settings.server
-    if (
-        server.port and server.host in _HOSTS_WITH_LOOPBACK
-    ):  # else only uvicorn can tell that it is taken
+    # Of another host only uvicorn finds out that its port is taken.
+    if server.port and server.host in _HOSTS_WITH_LOOPBACK:
         ports.require_free([(server.port, "the proxy", "--port or server.port")])
     return process.serve(settings, args.log_file, origin)
 

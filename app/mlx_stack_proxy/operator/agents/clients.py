@@ -181,24 +181,6 @@ def _cline_file(proxy: Setup) -> str:
     return json.dumps(file, indent=2) + "\n"
 
 
-def _openai_variables(proxy: Setup) -> Mapping[str, str]:
-    return {"OPENAI_BASE_URL": f"{proxy.url}/v1"}
-
-
-def _qwen_flags(proxy: Setup) -> Sequence[str]:
-    return "--auth-type", "openai", "--model", proxy.model
-
-
-def _aider_variables(proxy: Setup) -> Mapping[str, str]:
-    model = f"openai/{proxy.model}"
-    return {
-        "AIDER_MODEL": model,
-        "AIDER_WEAK_MODEL": model,
-        "AIDER_SHOW_MODEL_WARNINGS": "false",
-        "AIDER_OPENAI_API_BASE": f"{proxy.url}/v1",
-    }
-
-
 CLIENTS = (
     Client(
         name="claude-code",
@@ -242,9 +224,9 @@ CLIENTS = (
         program="qwen",
         install="npm install -g @qwen-code/qwen-code",
         prompt_tokens=18_900,
-        variables=_openai_variables,
+        variables=lambda proxy: {"OPENAI_BASE_URL": f"{proxy.url}/v1"},
         key=("OPENAI_API_KEY",),
-        flags=_qwen_flags,
+        flags=lambda proxy: ("--auth-type", "openai", "--model", proxy.model),
         says="It learns the window only from model.generationConfig.contextWindowSize in its file.",
         file=".qwen/settings.json",
         written=(
@@ -259,7 +241,12 @@ CLIENTS = (
         protocol="chat completions",
         program="aider",
         install="pipx install aider-chat",
-        variables=_aider_variables,
+        variables=lambda proxy: {
+            "AIDER_MODEL": f"openai/{proxy.model}",
+            "AIDER_WEAK_MODEL": f"openai/{proxy.model}",
+            "AIDER_SHOW_MODEL_WARNINGS": "false",
+            "AIDER_OPENAI_API_BASE": f"{proxy.url}/v1",
+        },
         key=("AIDER_OPENAI_API_KEY",),
         file=".aider.conf.yml",
     ),
@@ -284,7 +271,7 @@ CLIENTS = (
         name="openai",
         title="OpenAI's SDK, and all that is built on it",
         protocol="chat completions",
-        variables=_openai_variables,
+        variables=lambda proxy: {"OPENAI_BASE_URL": f"{proxy.url}/v1"},
         key=("OPENAI_API_KEY",),
     ),
 )

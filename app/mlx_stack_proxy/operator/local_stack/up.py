@@ -113,17 +113,19 @@ class _Stack:
         names = [tier.name for tier in tiers]
         self._console = Console(name_width=max(len(name) for name in [*names, "litellm"]))
         self._litellm_port: int = args.port if args.inside else args.litellm_port
-        self._asked_to_stop = False
 
     async def run(self) -> int:
+        asked_to_stop = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(number, asked_to_stop.set)
         serving = asyncio.ensure_future(self._serve())
-        self._listen_for_signals(serving)
+        stopping = asyncio.ensure_future(asked_to_stop.wait())
         try:
-            await serving
-        except asyncio.CancelledError:
-            if not self._asked_to_stop:
-                raise
+            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()  # raises why it can't go on
         finally:
+            await tasks.end(serving, stopping)
             self._console.say("All stopped.")
         return 0
 
@@ -193,17 +195,6 @@ class _Stack:
             "Ctrl-C stops all of it.",
         ]
         self._console.say("\n" + "\n".join(lines))
-
-    def _listen_for_signals(self, serving: asyncio.Future[None]) -> None:
-        def asked() -> None:
-            # A terminal's Ctrl-C may reach us twice: from the terminal, and from `make`.
-            if not self._asked_to_stop:
-                self._asked_to_stop = True
-                serving.cancel()
-
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, asked)
 
 
 def _agents(tiers: Sequence[LocalTier], command: str) -> str:
