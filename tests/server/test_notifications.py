@@ -88,9 +88,9 @@ async def test_what_follows_is_counted_and_told_in_one(
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     for _ in range(41):
-        notifier.told(EVENT)
-    notifier.told(DOWN)
-    notifier.told({**DOWN, "kind": "budget_exceeded"})  # which is not asked for
+        notifier.on_event(EVENT)
+    notifier.on_event(DOWN)
+    notifier.on_event({**DOWN, "kind": "budget_exceeded"})  # which is not asked for
     assert {(await webhook.next_call()).json()["kind"] for _ in range(2)} == {
         "exhausted",
         "upstream_down",
@@ -106,11 +106,11 @@ async def test_it_is_tried_once_more(
     notifier: Notifier, webhook: ScriptedServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     webhook.will(litellm_error(503, "later"))
-    notifier.told(EVENT)
+    notifier.on_event(EVENT)
     for _ in range(2):
         await webhook.next_call()
     webhook.will(*[litellm_error(500, "never")] * 2)
-    notifier.told(DOWN)
+    notifier.on_event(DOWN)
     said = ""
 
     def complained() -> bool:

@@ -69,7 +69,7 @@ class Notifier:
         await self._background.close()
         await self._upstream.aclose()
 
-    def told(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take note of an event: send it, or count it if its kind is quiet now."""
         kind = event["kind"]
         if kind not in self._kinds:
@@ -79,16 +79,16 @@ class Notifier:
             self._waiting[kind] = self._waiting.get(kind, 0) + 1
             return
         self._quiet_until[kind] = now + QUIET_SECONDS
-        self._background.start(self._tell(kind, *words(event)))
+        self._background.start(self._announce(kind, *words(event)))
 
-    async def _tell(self, kind: str, title: str, text: str) -> None:
+    async def _announce(self, kind: str, title: str, text: str) -> None:
         await self._post(kind, title, text)
         await asyncio.sleep(max(0.0, self._quiet_until[kind] - self._clock()))
         count = self._waiting.pop(kind, 0)
         if count:
             self._quiet_until[kind] = self._clock() + QUIET_SECONDS
             sentence = f"{count:,} more in {QUIET_SECONDS / 60:.0f} minutes: mlx-stack-proxy events"
-            self._background.start(self._tell(kind, title, f"{sentence} --kind {kind}"))
+            self._background.start(self._announce(kind, title, f"{sentence} --kind {kind}"))
 
     async def _post(self, kind: str, title: str, text: str) -> None:
         """Send one message; if that fails, try once more, then log why."""

@@ -198,7 +198,7 @@ def record_event(
     event = {"time": services.wall_clock(), **of._asdict(), "kind": kind, "detail": detail}
     services.journal.add([event])
     if services.notifier is not None:
-        services.notifier.told(event)
+        services.notifier.on_event(event)
     if counter := _COUNTED.get(kind):
         count_alone(services, {counter: 1}, of.tier)
 
