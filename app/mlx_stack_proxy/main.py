@@ -206,7 +206,7 @@ def change(services: Services, settings: Settings) -> None:
         log.configure(settings.observability)
 
 
-def tell_reload(services: Services, kind: str, detail: dict[str, list[str]]) -> None:
+def note_reload(services: Services, kind: str, detail: dict[str, list[str]]) -> None:
     """Remember how the last reading of the settings went, for ``status``; keep an event of it.
 
     ``kind`` is ``config_refused`` (with ``problems`` in ``detail``) or ``config_reloaded`` (with

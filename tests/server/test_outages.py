@@ -103,22 +103,22 @@ async def test_a_tier_whose_server_is_gone(start_proxy: StartProxy) -> None:
 
 async def test_settings_that_were_refused_or_wait(proxy: RunningProxy) -> None:
     assert (await got(proxy.client, "/ready"))["configuration"] == "ok"
-    main.tell_reload(proxy.services, "config_refused", {"problems": ["tiers: needs one"]})
+    main.note_reload(proxy.services, "config_refused", {"problems": ["tiers: needs one"]})
     found = (await got(proxy.client, "/mlx-stack/status"))["configuration"]
     assert found == {"refused": ["tiers: needs one"], "restart_due": []}
     for _ in range(2):
         said = {"keys": [], "restart": ["server.port"]}
-        main.tell_reload(proxy.services, "config_reloaded", said)
+        main.note_reload(proxy.services, "config_reloaded", said)
     found = (await got(proxy.client, "/ready"))["configuration"]
     assert found == {"refused": [], "restart_due": ["server.port"]}
     assert await kinds(proxy.client) == ["config_refused", "config_reloaded"]
-    main.tell_reload(proxy.services, "config_reloaded", {"keys": [], "restart": []})
+    main.note_reload(proxy.services, "config_reloaded", {"keys": [], "restart": []})
     assert (await got(proxy.client, "/ready"))["configuration"] == "ok"
 
 
 async def test_a_stranger_is_not_told_which(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"server.admin_key": "sk-admin"})
-    main.tell_reload(proxy.services, "config_refused", {"problems": ["tiers: needs one"]})
+    main.note_reload(proxy.services, "config_refused", {"problems": ["tiers: needs one"]})
     assert (await got(proxy.client, "/ready"))["configuration"] == "refused"
 
 

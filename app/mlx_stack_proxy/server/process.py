@@ -70,7 +70,7 @@ class Server(uvicorn.Server):
         self.on_ready: Callable[[], None] = lambda: None  # called once, when the server listens
         self._reloader = None  # None: the settings stay as they are
         if origin is not None:
-            change, report = partial(main.change, services), partial(main.tell_reload, services)
+            change, report = partial(main.change, services), partial(main.note_reload, services)
             self._reloader = Reloader(origin, services.settings, change, report)
         self.listeners = listeners  # sockets that the parent has bound; None: bind host and port
         self._deadline: float | None = None  # of the grace, in monotonic seconds
