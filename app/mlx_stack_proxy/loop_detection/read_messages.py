@@ -13,7 +13,7 @@ from .texts import (
     action_in,
     brought_in,
     collapse,
-    told_calls,
+    transcript_calls,
     without_numbers,
     without_values,
 )
@@ -74,7 +74,7 @@ def is_input(message: Mapping[str, Any]) -> bool:
 def output_of(message: Mapping[str, Any]) -> Output:
     """Read an assistant message."""
     text = text_of(message.get("content"))
-    return output(text, [_made(call) for call in _calls(message) or told_calls(text)])
+    return output(text, [_made(call) for call in _calls(message) or transcript_calls(text)])
 
 
 def input_message_of(

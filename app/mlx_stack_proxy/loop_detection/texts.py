@@ -66,7 +66,7 @@ def action_in(text: str) -> tuple[str, bool]:
     return collapse(visible), False
 
 
-def told_calls(text: str) -> list[dict[str, Any]]:
+def transcript_calls(text: str) -> list[dict[str, Any]]:
     """Return the calls that smolagents' ToolCallingAgent writes into its transcript as Python.
 
     Its model makes real calls, but the next request holds no ``tool_calls``.

@@ -95,7 +95,7 @@ def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int
 def _read(config: str | None) -> tuple[Settings, Sources] | None:
     """Return the settings and their sources; None after printing why they can't be used."""
     try:
-        settings, sources = _beside_up(read(config))
+        settings, sources = _settings_of_up(read(config))
         run_directory.take_key(os.environ, settings.upstream.base_url)
         return settings, sources
     except SettingsError as error:
@@ -108,7 +108,7 @@ def _read(config: str | None) -> tuple[Settings, Sources] | None:
         return None
 
 
-def _beside_up(sources: Sources) -> tuple[Settings, Sources]:
+def _settings_of_up(sources: Sources) -> tuple[Settings, Sources]:
     """Return the settings of the ``up`` that listens on the proxy's port, if one does.
 
     A configuration file of the user's own takes precedence over the one of ``up``. Raises

@@ -34,7 +34,7 @@ from .slow_replies import is_slow
 from .text_calls import Holdback
 from .tool_choice import CLAIMED, read_choice
 from .tools import tool_set
-from .unread import is_made_up_result, unread_beside, unread_call
+from .unread import is_made_up_result, unread_around_calls, unread_call
 
 MISCOPIED = "miscopied_id"
 UNREAD = "unread_call"
@@ -162,7 +162,9 @@ class _ValidationState(StageState):
         if not plausibility:
             return []
         if choice.tool_calls:
-            return self._unread_beside(choice, mended) or self._doubted_calls(choice.tool_calls)
+            return self._unread_around_calls(choice, mended) or self._doubted_calls(
+                choice.tool_calls
+            )
         return self._unread(choice, mended)
 
     def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
@@ -216,11 +218,11 @@ class _ValidationState(StageState):
             return [CallFailure("", UNREAD, explain.MADE_UP_RESULT)]
         return _unread(unread_call(choice.text, self._tools()) or mended.unoffered)
 
-    def _unread_beside(self, choice: ChoiceReply, mended: Mended) -> list[CallFailure]:
+    def _unread_around_calls(self, choice: ChoiceReply, mended: Mended) -> list[CallFailure]:
         """Doubt calls found in a text that may hold one more, or that is nothing but a thought."""
         if not mended.rescued or choice.finish_reason != "tool_calls" or UNREAD in self._stage.off:
             return []
-        return _unread(mended.thought or unread_beside(choice.text, self._tools()))
+        return _unread(mended.thought or unread_around_calls(choice.text, self._tools()))
 
     def _apply(self, reply: Reply, index: int, mended: Mended) -> None:
         choice = reply.choices[index]

@@ -68,7 +68,7 @@ def is_made_up_result(text: str) -> bool:
     return len(text) <= MAX_TEXT and _RESULT.fullmatch(after_thoughts(text).strip()) is not None
 
 
-def unread_beside(text: str, tools: ToolSet) -> str | None:
+def unread_around_calls(text: str, tools: ToolSet) -> str | None:
     """Return the tool whose call may stand in the ``text`` around other calls; None if none does.
 
     Python code is prose there: models announce a call so.
