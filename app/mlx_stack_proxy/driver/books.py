@@ -252,7 +252,7 @@ class Books:
         settlement = self._reservation.settlement(self._unsettled)
         tokens_before = await self._commit(settlement, delivered)
         if settlement is not None:
-            self._reservation.tell(settlement, tokens_before, self._exchange.tier)
+            self._reservation.note_thresholds(settlement, tokens_before, self._exchange.tier)
 
     def _commit(
         self, settlement: Settlement | None, delivered: bool

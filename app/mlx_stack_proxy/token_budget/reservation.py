@@ -164,7 +164,7 @@ class Reservation:
         if settlement is None:
             return {}
         tokens_before = await self._write(settlement, spender)
-        self.tell(settlement, tokens_before, tier)
+        self.note_thresholds(settlement, tokens_before, tier)
         return tokens_before
 
     async def _write(self, settlement: Settlement, session: str = "") -> Mapping[str, int]:
@@ -175,7 +175,9 @@ class Reservation:
             accounts.store_failed(self._services, error)
             return {}
 
-    def tell(self, settlement: Settlement, tokens_before: Mapping[str, int], tier: str) -> None:
+    def note_thresholds(
+        self, settlement: Settlement, tokens_before: Mapping[str, int], tier: str
+    ) -> None:
         """Log and keep an event for each threshold that a settlement has crossed.
 
         ``tokens_before``: each scope's tokens before the settlement, from the store. The store
