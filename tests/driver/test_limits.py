@@ -76,7 +76,7 @@ class Timed:
 
     def hear(self, now: float, *payloads: Any) -> None:
         self.attempt.feed(b"".join(map(data, payloads)))
-        self.limits.heard(now)
+        self.limits.note_bytes(now)
 
     async def tick(self, now: float) -> Any:
         """The verdict of a look; None: no limit is reached."""

@@ -56,7 +56,7 @@ def test_time_limits(name: str) -> None:
     deadlines = Deadlines(TIER, **{"tools": False, **how}, began=1000.0)
     for now, begun in heard:
         assert said(deadlines, now) is None
-        deadlines.heard(now, begun=begun)
+        deadlines.note_bytes(now, begun=begun)
     assert said(deadlines, ends - 0.1) is None
     assert said(deadlines, ends) == message
 
@@ -64,7 +64,7 @@ def test_time_limits(name: str) -> None:
 @pytest.mark.parametrize(("last", "final"), [(1081.0, True), (1080.0, False)])
 def test_who_wrote_to_the_end_would_write_as_long_again(last: float, final: bool) -> None:
     deadlines = Deadlines(ASKED, tools=False, began=1000.0)
-    deadlines.heard(last, begun=False)
+    deadlines.note_bytes(last, begun=False)
     found = deadlines.check(1100.0)
     assert isinstance(found, Failure) and found.final is final
 
@@ -74,21 +74,21 @@ def test_a_model_that_is_no_tier_has_the_usual_limits() -> None:
     deadlines = Deadlines(None, tools=False, began=0.0)
     assert said(deadlines, usual.first_token_timeout - 0.1) is None
     assert said(deadlines, usual.first_token_timeout) is not None
-    deadlines.heard(1.0, begun=True)
+    deadlines.note_bytes(1.0, begun=True)
     assert said(deadlines, 0.9 + usual.idle_timeout) is None
     assert said(deadlines, 1.0 + usual.idle_timeout) is not None
 
 
 def test_a_finished_reply_waits_for_its_end_a_moment_only() -> None:
     deadlines = Deadlines(TIER, tools=False, began=1000.0)
-    deadlines.heard(1005.0, begun=True, finished=True)
+    deadlines.note_bytes(1005.0, begun=True, finished=True)
     assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS - 0.1) is None
     assert deadlines.check(1005.0 + AFTER_FINISH_SECONDS) == LEFT_OPEN
-    deadlines.heard(1006.0, begun=True, finished=True, counted=True)
+    deadlines.note_bytes(1006.0, begun=True, finished=True, counted=True)
     assert deadlines.check(1006.9) is None
     assert deadlines.check(1007.0) == LEFT_OPEN, "only `[DONE]` is due"
     late = Deadlines(TIER, tools=False, began=1000.0)
-    late.heard(1099.0, begun=True, finished=True)
+    late.note_bytes(1099.0, begun=True, finished=True)
     assert late.check(1100.0) == LEFT_OPEN, "no timeout when its whole time is over"
 
 
@@ -105,7 +105,7 @@ def test_silence_is_settled_by_asking() -> None:
 
 def test_three_questions_without_an_answer_are_a_timeout() -> None:
     deadlines = Deadlines(ASKED, tools=False, began=1000.0)
-    deadlines.heard(1005.0, begun=True)
+    deadlines.note_bytes(1005.0, begun=True)
     assert not deadlines.begin_asking(1014.9)  # the silence limit, where it is shorter than 20 s
     for now in (1015.0, 1018.0, 1021.0):
         assert said(deadlines, now) is None
@@ -120,7 +120,7 @@ def test_bytes_end_the_questions() -> None:
     for now in (1020.0, 1023.0):
         assert deadlines.begin_asking(now)
         deadlines.answered(now + 3, server=False)
-    deadlines.heard(1027.0, begun=True)
+    deadlines.note_bytes(1027.0, begun=True)
     assert not deadlines.begin_asking(1036.9)
     assert deadlines.begin_asking(1037.0)
 
@@ -158,11 +158,11 @@ def test_who_may_not_answer_is_asked_before_anything_is_guessed() -> None:
 
 def test_only_a_silence_beyond_the_limits_means_that_it_hangs() -> None:
     deadlines = Deadlines(ASKED, tools=False, began=1000.0, silent_until=1050.0)
-    deadlines.heard(1045.0, begun=True)
+    deadlines.note_bytes(1045.0, begun=True)
     assert deadlines.hangs(1050.0) is None
     assert deadlines.hangs(1054.9) is None
     assert deadlines.hangs(1055.0) is not None
-    deadlines.heard(1056.0, begun=True, finished=True)
+    deadlines.note_bytes(1056.0, begun=True, finished=True)
     assert deadlines.hangs(1095.0) is None
     without = Deadlines(TIER, tools=False, began=1000.0, silent_until=1001.0)
     assert without.hangs(1050.0) is None  # its silence has limits of its own

@@ -96,7 +96,7 @@ class UpstreamCall:
             take = partial(attempt.feed, data) if data else attempt.end
             if attempt.is_slow_to_feed(data):
                 if limits is not None:
-                    limits.heard(now)
+                    limits.note_bytes(now)
                 out = await _encoded_in_thread(take, answer)
             else:
                 out = take()
@@ -105,7 +105,7 @@ class UpstreamCall:
                 # The wait for a slow client is no silence of the model.
                 now = answer.last_write
             if limits is not None:
-                limits.heard(now)
+                limits.note_bytes(now)
             del data, out  # free their memory while the next piece is awaited
 
     async def _failure(self, response: Response) -> Verdict:

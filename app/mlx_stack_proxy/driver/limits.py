@@ -75,7 +75,7 @@ class Limits(Watch):
         self._news, self._began, self._last_content_at = False, now, now
         self.look_soon()
 
-    def heard(self, now: float) -> None:
+    def note_bytes(self, now: float) -> None:
         """Note that bytes of the call's reply came; a limit that comes nearer is looked at soon.
 
         The limits that move away cost a chunk nothing: the next look sees that they have moved.
@@ -133,7 +133,7 @@ class Limits(Watch):
         if not self._news:
             return deadlines
         self._news = False
-        deadlines.heard(
+        deadlines.note_bytes(
             self._last_byte_at,
             begun=bool(attempt.reply.choices),
             finished=attempt.finished,

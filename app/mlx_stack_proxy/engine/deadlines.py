@@ -62,7 +62,7 @@ class Deadlines:
     def __post_init__(self) -> None:
         self._last = self._sign = self.began
 
-    def heard(
+    def note_bytes(
         self,
         now: float,
         *,
