@@ -18,7 +18,7 @@ from mlx_stack_proxy.loop_detection.history import (
     HistoryReader,
     RecentSessions,
 )
-from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, Seen
+from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, SeenTurns
 from mlx_stack_proxy.loop_detection.turn import Inputs
 from mlx_stack_proxy.wire.blocks import BLOCK, Blocks
 from tests.loop_detection.turns_made import (
@@ -73,7 +73,7 @@ def test_memory_is_bounded() -> None:
     for session in range(MAX_SESSIONS + 9):
         reader.read(str(session), Blocks(run(1)))
     assert len(reader._sessions) <= MAX_SESSIONS
-    seen = Seen()
+    seen = SeenTurns()
     for place in range(3 * MAX_SEEN):
         seen.new(place, Inputs(place))
     assert len(seen._inputs) == MAX_SEEN

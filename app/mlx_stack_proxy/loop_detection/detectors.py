@@ -128,7 +128,7 @@ def _going_round(
     )
 
 
-def _hint(circle: runs.Circle, laps: int) -> str:
+def _hint(circle: runs.Laps, laps: int) -> str:
     """Return an order: a small model would repeat a statement as its answer."""
     tools = tools_of(circle.turns)
     if not tools:

@@ -31,10 +31,10 @@ from .read_messages import (
     output,
     output_of,
 )
-from .seen import MAX_TEXT, Seen
+from .seen import MAX_TEXT, SeenTurns
 from .turn import NOTHING_YET, Inputs, Turn
 
-MAX_SESSIONS: Final = 256  # sessions whose turns are remembered (`Seen`)
+MAX_SESSIONS: Final = 256  # sessions whose turns are remembered (`SeenTurns`)
 MAX_BYTES: Final = 128 * 1024 * 1024  # of all that is remembered of transcripts
 MAX_READINGS: Final = 16  # beginnings of transcripts that a session remembers
 
@@ -174,7 +174,7 @@ class _Reading:
         self.parts: dict[int, int] = {}
 
     def and_more(
-        self, messages: Sequence[Mapping[str, Any]], seen: Seen, failed: Collection[str]
+        self, messages: Sequence[Mapping[str, Any]], seen: SeenTurns, failed: Collection[str]
     ) -> _Reading:
         """Return a copy of this reading that goes on with the next messages."""
         reading = copy.copy(self)
@@ -203,7 +203,7 @@ class _Reading:
         copied = sum(map(getsizeof, (self._turns, self._input_messages, self._brought)))
         return turns + inputs + copied + sum(map(len, texts))
 
-    def history(self, seen: Seen) -> History:
+    def history(self, seen: SeenTurns) -> History:
         """Return the history in all messages."""
         reading = copy.copy(self)
         if self._output is None:
@@ -217,7 +217,7 @@ class _Reading:
             seen.new(place, inputs)
         return History(tuple(turns), inputs, hash((place, inputs.digest)), reading._task_start)
 
-    def _take(self, reply: Output, seen: Seen) -> None:
+    def _take(self, reply: Output, seen: SeenTurns) -> None:
         """Take an assistant message, which ends a turn."""
         if self._output is None:
             earlier_turns = seen.before_calls(zip(reply.calls, reply.ids, strict=False))
@@ -245,7 +245,7 @@ class _Reading:
             self._brought = {brought for turn in task for brought in turn.inputs.brought}
             self._user_with_results = False
 
-    def _first_inputs(self, seen: Seen) -> Inputs:
+    def _first_inputs(self, seen: SeenTurns) -> Inputs:
         """Return the inputs as they first came, because a client may clear results later on."""
         inputs = self._inputs()
         return seen.at(self._turns[-1].place, inputs) if self._turns else inputs
@@ -281,7 +281,7 @@ class _Session:
     """What is remembered of one session."""
 
     def __init__(self) -> None:
-        self.seen = Seen()
+        self.seen = SeenTurns()
         self.known: Known[_Reading] = Known(MAX_READINGS)
         self.bytes = 0  # about how many this takes
 

@@ -20,7 +20,7 @@ from .turn import Inputs, Turn
 MAX_PERIOD: Final = 16
 
 
-class Circle(NamedTuple):
+class Laps(NamedTuple):
     """The newest turns, seen as laps of equal length."""
 
     period: int  # turns of one lap
@@ -50,7 +50,7 @@ class Repeats:
     def tools(self) -> list[str]:
         return tools_of(self.task[self.start :])
 
-    def circle(self, laps: int, *, foreseen: bool = False) -> Circle | None:
+    def circle(self, laps: int, *, foreseen: bool = False) -> Laps | None:
         """Return the circle that has reached ``laps`` laps, the first included; None if none has.
 
         ``foreseen``: assume that the next reply continues the circle, too.
@@ -59,7 +59,7 @@ class Repeats:
         for period in range(1, min(MAX_PERIOD, self.start) + 1):
             length = self._matching(period, limit)
             if length and length + foreseen > (laps - 1) * period:
-                return Circle(period, self.task[len(self.keys) - length :])
+                return Laps(period, self.task[len(self.keys) - length :])
         return None
 
     def _matching(self, period: int, limit: int) -> int:

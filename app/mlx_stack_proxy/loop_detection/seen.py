@@ -1,6 +1,6 @@
 """Remembers the turns of a session that its client may later take out of the transcript.
 
-If the client clears a result, :meth:`Seen.at` finds it by its turn's place. If the transcript
+If the client clears a result, :meth:`SeenTurns.at` finds it by its turn's place. If the transcript
 begins within a task (the client compacted it, or sends only its end), the turns before it
 are found by its first reply: by the id of a call in that reply, or by a text of the model's that
 the user's message quotes, as compaction does with a summary. Each memory is bounded, and drops its
@@ -26,7 +26,7 @@ MAX_TEXT: Final = 200_000  # characters of a text that are compared; a summary i
 MAX_TEXTS: Final = 4  # replies without calls by which the turns before them are found
 
 
-class Seen:
+class SeenTurns:
     """The turns of one session, by their places (``Turn.place``)."""
 
     __slots__ = ("_inputs", "_replies", "_texts", "_turns")

@@ -16,7 +16,7 @@ from ...settings import GenerationSettings
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.thoughts import REASONING
 from .calls import WrittenCalls
-from .limits import About, Excess, Fences, Kind, RepeatedCall, Rule, characters
+from .limits import Excess, Fences, Kind, RepeatedCall, Rule, RuleContext, characters
 from .periods import BLOCK, Periods
 from .phrases import Phrases, Sentences
 
@@ -30,7 +30,7 @@ class Thinking:
 
     __slots__ = ("_closer", "_max_bytes", "_read_to", "_size", "_state")
 
-    def __init__(self, about: About) -> None:
+    def __init__(self, about: RuleContext) -> None:
         self._max_bytes = about.rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
         self._closer = ""  # the tag that ends the reasoning; "": the text's end does
         self._state = "inside" if about.kind == "reasoning" else "before"
@@ -65,7 +65,7 @@ class TextRule(Protocol):
 
 
 # The rules, in the order in which they are asked. Each can be left out by itself.
-RULES: Final[dict[Rule, Callable[[About], TextRule]]] = {
+RULES: Final[dict[Rule, Callable[[RuleContext], TextRule]]] = {
     "period": Periods,
     "phrase": Phrases,
     "sentences": Sentences,
@@ -95,7 +95,7 @@ class Flow:
         late: int = sys.maxsize,  # the tool-call limit in characters: stricter limits beyond it
         calls: WrittenCalls | None = None,  # reads the calls in the text
     ) -> None:
-        self._about = About(rules or GenerationSettings(), kind, late, Fences())
+        self._about = RuleContext(rules or GenerationSettings(), kind, late, Fences())
         self._calls = calls
         self._text_rules = [
             rule_class(self._about)

@@ -62,7 +62,7 @@ class Fences:
 
 
 @frozen
-class About:
+class RuleContext:
     """The settings and the state that all rules share about one text."""
 
     rules: GenerationSettings

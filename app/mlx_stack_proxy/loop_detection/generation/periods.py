@@ -11,7 +11,7 @@ so on. So all looks together take linear time, and a lap is found before it has 
 
 from __future__ import annotations
 
-from .limits import About, Excess, Place, characters, is_signs, place_of_signs
+from .limits import Excess, Place, RuleContext, characters, is_signs, place_of_signs
 
 BLOCK = 64  # characters between two looks
 PROBE = 32  # the least number of characters to search for,
@@ -30,7 +30,7 @@ class Periods:
 
     __slots__ = ("_about", "_periods", "_rules", "due", "laps")
 
-    def __init__(self, about: About) -> None:
+    def __init__(self, about: RuleContext) -> None:
         self._about = about
         self._rules = about.rules
         self._periods: tuple[int, ...] = ()  # the periods that the text's end has

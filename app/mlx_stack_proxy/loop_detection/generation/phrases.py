@@ -22,8 +22,8 @@ from .limits import (
     PHRASE_KINDS,
     PHRASE_LENGTH,
     SENTENCES,
-    About,
     Excess,
+    RuleContext,
     is_signs,
     phrase_times,
     sentence_loop_min_chars,
@@ -39,7 +39,7 @@ class Phrases:
 
     __slots__ = ("_fences", "_reach", "_times")
 
-    def __init__(self, about: About) -> None:
+    def __init__(self, about: RuleContext) -> None:
         self._fences = about.fences
         self._times = phrase_times(about.rules)
         self._reach = PHRASE_LENGTH + PHRASE_DISTANCE * (self._times - 1)
@@ -74,7 +74,7 @@ class Sentences:
 
     __slots__ = ("_about",)
 
-    def __init__(self, about: About) -> None:
+    def __init__(self, about: RuleContext) -> None:
         self._about = about
 
     def look(self, text: str, end: int) -> Excess | None:
