@@ -48,7 +48,7 @@ class Recent(OrderedDict[_K, _V]):
             self.pop(key, None)
 
 
-class Weighed(Recent[_K, _V]):
+class RecentByBytes(Recent[_K, _V]):
     """It holds at most ``most_bytes``, too, by what ``weigh`` says of each value."""
 
     def __init__(self, most: int, most_bytes: int, weigh: Callable[[_V], int]) -> None:

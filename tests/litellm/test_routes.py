@@ -15,7 +15,7 @@ pytest.importorskip("litellm.proxy.proxy_server")
 from litellm.proxy import proxy_server
 from litellm.proxy._lazy_features import LAZY_FEATURES
 
-from mlx_stack_proxy.litellm.routes import Way, is_counted, way_of
+from mlx_stack_proxy.litellm.routes import LayerRoute, is_counted, way_of
 from mlx_stack_proxy.server.passthrough import FREE
 
 CHAT = "/v1/chat/completions"
@@ -71,20 +71,20 @@ def _free(path: str) -> bool:
 @pytest.mark.parametrize(
     ("path", "way"),
     [
-        (CHAT, Way(CHAT)),
-        ("/engines/fast/chat/completions", Way(CHAT, "fast")),
-        ("/openai/deployments/vertex_ai/x/chat/completions", Way(CHAT, "vertex_ai/x")),
-        ("/queue/chat/completions", Way(CHAT)),
-        ("/openai/v1/responses", Way("/v1/responses")),
-        ("/completions", Way("/v1/completions")),
-        ("/embeddings", Way("/v1/embeddings")),
-        ("/mlx-stack/metrics", Way("/metrics")),
+        (CHAT, LayerRoute(CHAT)),
+        ("/engines/fast/chat/completions", LayerRoute(CHAT, "fast")),
+        ("/openai/deployments/vertex_ai/x/chat/completions", LayerRoute(CHAT, "vertex_ai/x")),
+        ("/queue/chat/completions", LayerRoute(CHAT)),
+        ("/openai/v1/responses", LayerRoute("/v1/responses")),
+        ("/completions", LayerRoute("/v1/completions")),
+        ("/embeddings", LayerRoute("/v1/embeddings")),
+        ("/mlx-stack/metrics", LayerRoute("/metrics")),
         ("/key/generate", None),
         ("/mcp/tools/call", None),
         ("/v1/files", None),
     ],
 )
-def test_where_it_is_answered(path: str, way: Way | None) -> None:
+def test_where_it_is_answered(path: str, way: LayerRoute | None) -> None:
     assert way_of("POST", path) == way
 
 
@@ -101,5 +101,5 @@ def test_where_it_is_answered(path: str, way: Way | None) -> None:
 def test_what_is_counted(path: str) -> None:
     counted = "x/x" not in path
     assert is_counted("POST", path) is counted
-    assert way_of("POST", path) == (Way(path) if counted else None)
+    assert way_of("POST", path) == (LayerRoute(path) if counted else None)
     assert not is_counted("GET", path)

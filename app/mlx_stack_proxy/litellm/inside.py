@@ -107,7 +107,7 @@ class Layer:
         await self._open.aclose()
 
 
-def _at(way: routes.Way, path: str, scope: Scope) -> Scope:
+def _at(way: routes.LayerRoute, path: str, scope: Scope) -> Scope:
     """Return the client's request at the layer's own path for it."""
     moved = {**scope, "path": way.path, MODEL_OF_PATH: way.model}
     if routes.is_counted(scope["method"], way.path):

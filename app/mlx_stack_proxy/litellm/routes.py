@@ -43,27 +43,27 @@ _LONGEST = 256  # characters of a path whose answer is kept
 
 
 @frozen
-class Way:
+class LayerRoute:
     """Where the layer answers a request."""
 
     path: str  # the proxy's own path for it
     model: str = ""  # the model that the client's path names; "": the body names it
 
 
-def way_of(method: str, path: str) -> Way | None:
+def way_of(method: str, path: str) -> LayerRoute | None:
     """Return the layer's way for a request; None: LiteLLM answers it alone."""
     if path == _METRICS:
-        return Way("/metrics")
+        return LayerRoute("/metrics")
     if is_guarded(path) or path.startswith(_OURS) or is_model_query(method, path):
-        return Way(path)
+        return LayerRoute(path)
     tidy = path.rstrip("/")
     if method == "POST" and (named := _CHAT_OF_MODEL.fullmatch(tidy)):
-        return Way(CHAT_PATH, named[1])
+        return LayerRoute(CHAT_PATH, named[1])
     if method == "POST" and tidy in _SPELLINGS:
-        return Way(_SPELLINGS[tidy])
+        return LayerRoute(_SPELLINGS[tidy])
     if passthrough_paths.serves_models(method, f"/v1{path}"):
-        return Way(f"/v1{path}")
-    return Way(path) if is_counted(method, path) else None
+        return LayerRoute(f"/v1{path}")
+    return LayerRoute(path) if is_counted(method, path) else None
 
 
 def is_counted(method: str, path: str) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..recent import Recent, Weighed
+from ..recent import Recent, RecentByBytes
 from .call_keys import CallKey
 from .turn import Inputs, Turn
 
@@ -32,9 +32,13 @@ class SeenTurns:
     __slots__ = ("_inputs", "_replies", "_texts", "_turns")
 
     def __init__(self) -> None:
-        self._turns: Weighed[int, Turn] = Weighed(MAX_SEEN, MAX_BYTES, lambda turn: turn.bytes)
+        self._turns: RecentByBytes[int, Turn] = RecentByBytes(
+            MAX_SEEN, MAX_BYTES, lambda turn: turn.bytes
+        )
         # The inputs that followed that turn.
-        self._inputs: Weighed[int, Inputs] = Weighed(MAX_SEEN, MAX_BYTES, lambda one: one.bytes)
+        self._inputs: RecentByBytes[int, Inputs] = RecentByBytes(
+            MAX_SEEN, MAX_BYTES, lambda one: one.bytes
+        )
         # The place of the turn before a reply: by a call of the reply, by the lines of its text.
         self._replies: Recent[int, int | None] = Recent(MAX_REPLIES)
         self._texts: deque[tuple[frozenset[int], int]] = deque(maxlen=MAX_TEXTS)

@@ -32,7 +32,7 @@ class Notifies(Protocol):
 
 
 @dataclass(slots=True)
-class Life:
+class ProcessState:
     """The state of the process itself. Times are by the wall clock."""
 
     stopping: bool = False
@@ -56,7 +56,7 @@ class Shared:
     journal: Journal
     metrics: Metrics
     wall_clock: Callable[[], float] = time.time
-    life: Life = field(default_factory=Life)
+    life: ProcessState = field(default_factory=ProcessState)
     background: Background = field(default_factory=Background)
     notifier: Notifies | None = None
     token_rates: TokenRates = field(default_factory=TokenRates)
