@@ -22,7 +22,7 @@ import jsonschema_rs
 import orjson
 
 from ..kept import kept
-from ..recent import Weighed
+from ..recent import RecentByBytes
 from ..wire import fields, json_text
 from .clean_schema import PATTERN_BYTES, Patterns, clean, regex
 from .explain import UNEXPLAINED
@@ -139,7 +139,7 @@ def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 # Compiled schemas by content; the longest unused go first.
-_cache: Weighed[tuple[bytes, bool], CompiledSchema] = Weighed(
+_cache: RecentByBytes[tuple[bytes, bool], CompiledSchema] = RecentByBytes(
     CACHE_BYTES // _BASE, CACHE_BYTES, lambda schema: schema.bytes
 )
 _lock = threading.Lock()
