@@ -88,6 +88,7 @@ def test_a_plain_exchange_is_plain() -> None:
     one = exchange()
     one.outcomes, one.steps = [Outcome("fast")], [Deliver()]
     assert record_of(one, "ok", 100.0, 1.0).plain
+    one.recorded.clear()
     one.outcomes = [Outcome("fast", remarks=Remarks(incidents=[Incident("prompt_cut", ())]))]
     assert not record_of(one, "ok", 100.0, 1.0).plain
 

@@ -14,7 +14,6 @@ from mlx_stack_proxy.driver.services import Services
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.failures import error_of
 from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
-from mlx_stack_proxy.engine.spent import Spent
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Start, Step, outcome_of
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
@@ -137,22 +136,19 @@ async def run(services: Services, given: dict[str, Any]) -> None:
     for number, (end, tier, tokens) in enumerate(attempts):
         outcome = outcome_of_attempt(end, tier, tokens, repaired=given["repaired"])
         exchange.outcomes.append(outcome)
-        if outcome.called:
-            spent = Spent(tokens, 2 * tokens, estimated=False)
-            accounts.count_attempt(services, exchange, outcome, spent)
-        accounts.settle_incidents(services, exchange)
         step: Step
         if number + 1 < len(attempts):
             following = attempts[number + 1][1]
             reason = outcome.reason or "timeout"
             step = Retry(reason, 1) if following == tier else Move(following, reason)
         elif given["end"] == "client_left":
+            accounts.note_attempt(services, exchange)
             break
         else:
             step = last_step(exchange, given["end"])
             result = outcome_of(step)  # type: ignore[arg-type]
         exchange.steps.append(step)
-        accounts.note_step(services, exchange, step)
+        accounts.note_attempt(services, exchange)
     if not attempts and given["end"] != "client_left":
         result = outcome_of(last_step(exchange, given["end"]))  # type: ignore[arg-type]
     accounts.count_end(services, exchange, result)

@@ -20,12 +20,11 @@ from ..engine.downstream import Downstream
 from ..engine.exchange import Exchange
 from ..engine.failures import error_of
 from ..engine.headers import RawHeaders
-from ..engine.outcome import Outcome
-from ..engine.spent import Spent
+from ..engine.outcome import Incident, Outcome
 from ..engine.steps import Deliver, DeliverEarlier, Fail, LastStep, PassOn, Retry, Step, outcome_of
 from ..engine.tier_view import TierView
 from ..engine.upstream import Response, UpstreamError
-from ..engine.verdicts import Failure, Verdict, reason_of, rejected
+from ..engine.verdicts import Failure, LoopDetected, Verdict, reason_of, rejected
 from ..engine.watch import ClientLeft, Receive
 from ..errors import shutting_down
 from ..escalation.tier_queue import QueueTimeout
@@ -241,14 +240,13 @@ class Driver(Course):
     # What came of it
 
     def _end_attempt(self, attempt: Attempt, verdict: Verdict | None) -> None:
-        """Append the outcome; update the breaker, metrics and events."""
+        """Append the outcome; update the breaker."""
         call = self._running
         status = verdict.status if isinstance(verdict, Failure) else 200
         outcome = self._add_outcome(call, verdict, reason_of(verdict), status)
         if call.at < math.inf:
             decisions.learn(self._services, self._exchange, call, outcome)
         self._end_for_tier(call)
-        accounts.settle_incidents(self._services, self._exchange)
 
     def _add_outcome(
         self, call: UpstreamCall, verdict: Verdict | None, reason: str | None, status: int | None
@@ -277,23 +275,27 @@ class Driver(Course):
         )
         self._exchange.outcomes.append(outcome)
         if called:
-            self._count_call(outcome, spent, answered=call.first_byte is not None)
+            self._note_call(outcome, answered=call.first_byte is not None)
             if self._observer is not None:
                 self._observer.call_ended(attempt, outcome)
         return outcome
 
-    def _count_call(self, outcome: Outcome, spent: Spent | None, *, answered: bool) -> None:
+    def _note_call(self, outcome: Outcome, *, answered: bool) -> None:
+        exchange, remarks = self._exchange, outcome.remarks
         if answered:
-            tier = accounts.tier_label(self._exchange)
+            tier = accounts.tier_label(exchange)
             self._services.metrics.observe("first_token_seconds", outcome.silent, tier)
-        accounts.count_attempt(self._services, self._exchange, outcome, spent)
+        if isinstance(exchange.second_opinion_on, LoopDetected) and not any(
+            one.kind == "loop_answer" for one in remarks.incidents
+        ):
+            remarks.incidents.append(Incident("loop_answer", ("empty",)))
 
     async def _decide(self) -> Step:
         await self._books.settle_cloud()
         return await decisions.following(self._services, self._exchange, self._books, self._clock())
 
     def _note_step(self, step: Step) -> None:
-        accounts.note_step(self._services, self._exchange, step)
+        accounts.note_attempt(self._services, self._exchange)
 
     def _end_for_tier(self, call: UpstreamCall) -> None:
         """Tell the tier's breaker that the call is over, once it knows how the call ended."""
@@ -305,6 +307,7 @@ class Driver(Course):
         if (call := self._call) is not None and call.began is not None:
             self._add_outcome(call, None, "client_left", None)
             self._end_for_tier(call)
+            accounts.note_attempt(self._services, self._exchange)
 
     # The end
 

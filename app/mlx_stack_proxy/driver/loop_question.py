@@ -21,7 +21,6 @@ from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Inquiry, Outcome
 from ..engine.request import Request, Route
-from ..engine.spent import Spent
 from ..engine.steps import Deliver, LastStep, Step
 from ..engine.verdicts import Failure
 from ..escalation.tiers import may_enter_cloud
@@ -176,9 +175,12 @@ class _Question(Driver):
     async def _decide(self) -> Step:
         return Deliver()  # there is one attempt only
 
-    def _count_call(self, outcome: Outcome, spent: Spent | None, *, answered: bool) -> None:
-        if spent is not None:
-            accounts.count_tokens(self._services, outcome.tier, spent)
+    def _note_call(self, outcome: Outcome, *, answered: bool) -> None:
+        tier, tokens = outcome.tier, (outcome.tokens_in, outcome.tokens_out)
+        accounts.count_tokens(self._services, tier, *tokens)
+
+    def _note_step(self, step: Step) -> None:
+        """The records, and what counts them, are of clients' requests only."""
 
     async def _close_books(self, outcome: str, step: LastStep | None = None) -> None:
         await self._books.settle_question()

@@ -26,7 +26,7 @@ from .steps import DeliverEarlier, Move, Retry, Start, Step
 from .verdicts import InvalidToolCall, LoopDetected, Verdict, is_doubt, is_models_fault
 
 if TYPE_CHECKING:
-    from .record import Record
+    from .record import AttemptRecord, Record
 
 # Escalation reasons that are likely to hold for a session's next turns too. A full queue soon has
 # room again; and a prompt that is too long is seen by its length each time.
@@ -59,6 +59,7 @@ class Exchange:
     start: Start | None = None  # the first tier; None: no tier has been chosen yet
     began: SessionStart | None = None  # None: the store wasn't read
     outgoing: Outgoing | None = field(init=False)  # writes the reply in the client's dialect
+    recorded: list[AttemptRecord] = field(default_factory=list)  # of attempts that have ended
     record: Record | None = None  # made at its end
 
     def __post_init__(self) -> None:

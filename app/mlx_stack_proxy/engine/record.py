@@ -60,6 +60,7 @@ class AttemptRecord:
     tokens_in: int
     tokens_out: int
     guided: str
+    lowered: str  # as in X-MLX-Stack-Max-Tokens
     calls: Mapping[str, int]  # the calls that the model made, by offered tool
     incidents: tuple[Incident, ...]  # those of one loop or one call are one
     then: str  # "retry", "move" or "": the attempt was the last one
@@ -177,7 +178,7 @@ def record_of(
     elif error is not None:
         status = error.status
     over_budget = error is not None and error.type == "budget_exceeded"
-    attempts = tuple(attempt_of(exchange, index) for index in range(len(exchange.outcomes)))
+    attempts = tuple(attempts_of(exchange))
     return Record(
         id=exchange.id,
         session=exchange.session.hash,
@@ -207,6 +208,13 @@ def record_of(
     )
 
 
+def attempts_of(exchange: Exchange) -> list[AttemptRecord]:
+    """Return the records of all attempts that have ended, each made once, after its step."""
+    made = exchange.recorded
+    made += (attempt_of(exchange, index) for index in range(len(made), len(exchange.outcomes)))
+    return made
+
+
 def attempt_of(exchange: Exchange, index: int) -> AttemptRecord:
     """Return the record of the attempt that ended with ``exchange.outcomes[index]``."""
     outcome = exchange.outcomes[index]
@@ -227,6 +235,7 @@ def attempt_of(exchange: Exchange, index: int) -> AttemptRecord:
         tokens_in=outcome.tokens_in,
         tokens_out=outcome.tokens_out,
         guided=outcome.guided,
+        lowered=outcome.remarks.reply_notes.get("Max-Tokens", ""),
         calls=_calls(outcome, incidents, exchange.request.offered),
         incidents=incidents,
         then="retry" if isinstance(step, Retry) else "move" if isinstance(step, Move) else "",
@@ -346,8 +355,11 @@ def tool_label(name: str | None, offered: Collection[str]) -> str:
 
 def way_of(exchange: Exchange) -> str:
     """Return which of ``WAYS`` a delivered reply belongs to."""
-    attempts = exchange.attempts
-    if _went_out_broken(exchange):
+    attempts, delivered = exchange.attempts, exchange.delivered
+    verdict = delivered.verdict if delivered is not None else None
+    bad_call = isinstance(verdict, InvalidToolCall) and not verdict.doubt
+    # A bad call, nothing, our own words, or a call that stayed text.
+    if bad_call or reason_of(verdict) == "empty_response" or _is_call_as_text(exchange):
         return BROKEN
     # A sole attempt has a reason, too, if an earlier exchange's second opinion confirmed its call.
     failed = [attempt for attempt in attempts if attempt.reason] if len(attempts) > 1 else []
@@ -362,15 +374,6 @@ def way_of(exchange: Exchange) -> str:
     return "found_in_text" if _RESCUED in repairs else "repaired"
 
 
-def _went_out_broken(exchange: Exchange) -> bool:
-    """Whether the delivered reply is a bad call, a call as text, empty, or our own words."""
-    delivered = exchange.delivered
-    verdict = delivered.verdict if delivered is not None else None
-    delivered_empty = reason_of(verdict) == "empty_response"
-    bad_call = isinstance(verdict, InvalidToolCall) and not verdict.doubt
-    return bad_call or delivered_empty or _is_call_as_text(exchange)
-
-
 def _is_call_as_text(exchange: Exchange) -> bool:
     """Whether the delivered text may hold a call, and nothing has shown that it is an answer.
 
@@ -381,12 +384,8 @@ def _is_call_as_text(exchange: Exchange) -> bool:
         return False
     if _doubts_text(delivered) or delivered.remarks.call_as_text:
         return True
-    if len(exchange.outcomes) == 1:  # the usual case
-        return False
-    text = _text_of(delivered)
-    return bool(text) and any(
-        _doubts_text(earlier) and _text_of(earlier) == text for earlier in exchange.attempts
-    )
+    doubted = [earlier for earlier in exchange.attempts if _doubts_text(earlier)]
+    return any(_text_of(earlier) == _text_of(delivered) != "" for earlier in doubted)
 
 
 def _doubts_text(outcome: Outcome) -> bool:

@@ -15,12 +15,11 @@ import orjson
 from .. import log
 from ..engine import record as records
 from ..engine.exchange import Exchange
-from ..engine.outcome import Outcome
-from ..engine.record import RECOVERED, Record, incidents_of, record_of
-from ..engine.spent import Spent
-from ..engine.steps import Fail, LastStep, Move, Retry, Step
-from ..engine.verdicts import Failure, LoopDetected
-from ..errors import INVALID_REQUEST, ProxyError
+from ..engine.outcome import Incident
+from ..engine.record import RECOVERED, AttemptRecord, Record, record_of
+from ..engine.steps import Fail, LastStep
+from ..engine.verdicts import Failure
+from ..errors import INVALID_REQUEST
 from ..kept import kept
 from ..state.hourly import Counts, HourKey, hour_of
 from ..state.store import KeptRecord, StoreError
@@ -80,50 +79,64 @@ def _record_end(services: Shared, exchange: Exchange, record: Record) -> None:
         record_event(services, "recovered", detail, exchange)
 
 
-def count_attempt(
-    services: Shared,
-    exchange: Exchange,
-    outcome: Outcome,
-    spent: Spent | None,
-) -> None:
-    """Count an upstream call that has ended; ``spent``: its tokens, None if it has used none."""
-    metrics = services.metrics
-    tier = tier_label(exchange)
-    metrics.count("attempts", tier, outcome.reason or "ok")
-    if outcome.guided:
-        result = "other" if outcome.guided == "asked" else outcome.guided
-        metrics.count("guided_attempts", tier, result)
-    lowered = outcome.remarks.reply_notes.get("Max-Tokens")
-    if lowered and services.rate_limit.allows(("max_tokens_lowered", tier)):
-        sent, _, asked = lowered.partition(";asked=")
+def note_attempt(services: Shared, exchange: Exchange) -> None:
+    """Count the exchange's last attempt and its step, and record their events, by its record."""
+    attempt, outcome = records.attempts_of(exchange)[-1], exchange.outcomes[-1]
+    if attempt.called:
+        _count_call(services, attempt)
+    who = Requester(exchange.id, exchange.session.hash, exchange.request.agent, outcome.tier)
+    for incident in attempt.incidents:
+        _count_incident(services, who, attempt.tier, incident)
+    if attempt.then == "retry":
+        services.metrics.count("retries", attempt.tier, attempt.then_reason)
+    elif attempt.then == "move":
+        note_escalated(services, exchange, attempt.tier, attempt.then_reason)
+    step = exchange.steps[-1] if len(exchange.steps) == len(exchange.outcomes) else None
+    our_own = isinstance(outcome.verdict, Failure) and outcome.verdict.error is not None
+    if isinstance(step, Fail) and step.error.type != INVALID_REQUEST and not our_own:
+        tried = [one.as_dict() for one in exchange.attempts]
+        detail = {"type": step.error.type, "status": step.error.status, "attempts": tried}
+        if tried and attempt.wrong:
+            detail["why"] = attempt.wrong
+        record_event(services, "exhausted", detail, exchange)
+
+
+def _count_call(services: Shared, attempt: AttemptRecord) -> None:
+    metrics, tier = services.metrics, attempt.tier
+    metrics.count("attempts", tier, attempt.reason or "ok")
+    if attempt.guided:
+        metrics.count(
+            "guided_attempts", tier, "other" if attempt.guided == "asked" else attempt.guided
+        )
+    if attempt.lowered and services.rate_limit.allows(("max_tokens_lowered", tier)):
+        sent, _, asked = attempt.lowered.partition(";asked=")
         log.get().warning(
             "max_tokens_lowered", tier=tier, asked=int(asked), sent=int(sent), said="once a minute"
         )
-    if isinstance(exchange.second_opinion_on, LoopDetected):
-        answers = [one for one in outcome.remarks.incidents if one.kind == "loop_answer"]
-        if not answers:  # else `settle_incidents` counts it
-            metrics.count("loop_questions", "empty")
-    if spent is not None:
-        count_tokens(services, tier, spent)
+    if attempt.tokens_in or attempt.tokens_out:
+        count_tokens(services, tier, attempt.tokens_in, attempt.tokens_out)
         now = asyncio.get_running_loop().time()
-        services.token_rates.ended(tier, spent.output, now - outcome.seconds, now)
+        services.token_rates.ended(tier, attempt.tokens_out, now - attempt.seconds, now)
 
 
-def count_tokens(services: Shared, tier: str, spent: Spent) -> None:
+def _count_incident(services: Shared, who: Requester, tier: str, incident: Incident) -> None:
+    row = INCIDENTS[incident.kind]
+    labels = (tier, *incident.labels) if row.by_tier else incident.labels
+    services.metrics.count(row.metric, *labels, by=amount_of(incident))
+    if not row.event:
+        return
+    detail = dict(zip(row.labels, incident.labels, strict=True))
+    if row.whole:
+        detail |= incident.detail
+    elif tool := incident.detail.get("tool"):
+        detail["tool"] = tool
+    record_event(services, row.event, detail, who)
+
+
+def count_tokens(services: Shared, tier: str, prompt: int, output: int) -> None:
     """Count tokens in the metrics. ``tier``: the label, as ``tier_label`` returns it."""
-    services.metrics.count("tokens", tier, "input", by=spent.prompt)
-    services.metrics.count("tokens", tier, "output", by=spent.output)
-
-
-def note_step(services: Shared, exchange: Exchange, step: Step) -> None:
-    """Record the step that follows an attempt; the exchange has it in its list already."""
-    match step:
-        case Retry():
-            services.metrics.count("retries", tier_label(exchange), step.reason)
-        case Move():
-            note_escalated(services, exchange, exchange.outcomes[-1].tier, step.reason)
-        case Fail():
-            _exhausted(services, exchange, step.error)
+    services.metrics.count("tokens", tier, "input", by=prompt)
+    services.metrics.count("tokens", tier, "output", by=output)
 
 
 def note_escalated(services: Shared, exchange: Exchange, from_tier: str, reason: str) -> None:
@@ -139,36 +152,6 @@ def note_hint_refused(services: Shared, exchange: Exchange) -> None:
         advice = "hint_placement: tool_result"
         advice = advice if exchange.route.tiers else f"make it a tier with {advice}"
         log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
-
-
-def settle_incidents(services: Shared, exchange: Exchange) -> None:
-    """Count the incidents that stages reported of the last attempt, and record their events."""
-    tier = tier_label(exchange)
-    for incident in incidents_of(exchange, len(exchange.outcomes) - 1):
-        row = INCIDENTS[incident.kind]
-        labels = (tier, *incident.labels) if row.by_tier else incident.labels
-        services.metrics.count(row.metric, *labels, by=amount_of(incident))
-        if not row.event:
-            continue
-        detail = dict(zip(row.labels, incident.labels, strict=True))
-        if row.whole:
-            detail |= incident.detail
-        elif tool := incident.detail.get("tool"):
-            detail["tool"] = tool
-        record_event(services, row.event, detail, exchange)
-
-
-def _exhausted(services: Shared, exchange: Exchange, error: ProxyError) -> None:
-    """Record that an exchange ends without a reply, unless the client is at fault, or we are."""
-    verdict = exchange.outcomes[-1].verdict
-    our_own = isinstance(verdict, Failure) and verdict.error is not None
-    if error.type == INVALID_REQUEST or our_own:
-        return
-    tried = [attempt.as_dict() for attempt in exchange.attempts]
-    detail = {"type": error.type, "status": error.status, "attempts": tried}
-    if tried and (wrong := records.attempt_of(exchange, len(exchange.outcomes) - 1).wrong):
-        detail["why"] = wrong
-    record_event(services, "exhausted", detail, exchange)
 
 
 def as_data(record: Record) -> dict[str, Any]:

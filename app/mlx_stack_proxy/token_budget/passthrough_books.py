@@ -141,7 +141,7 @@ class PassthroughBooks:
             limits += (budgets.estimated_in(self._paying_session),)
         spender = ""
         if spent.total:
-            accounts.count_tokens(self._services, OTHER, spent)
+            accounts.count_tokens(self._services, OTHER, spent.prompt, spent.output)
             # List the session among the sessions even if it never asks for a chat completion.
             spender = self._paying_session or ""
         amounts = dict.fromkeys(limits, spent.total)
