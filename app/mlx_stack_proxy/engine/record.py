@@ -1,8 +1,8 @@
 """The record of an exchange: who asked, what each attempt did, and what the client got.
 
-All that is reported of an exchange is a function of its record: counters, metrics, events, the
-report, ``why`` and the page. It holds names, numbers and words of fixed sets, and no text of a
-client or a model.
+All that is reported of an exchange is a function of its record: counters, metrics, events, the log,
+the report, ``why`` and the page; each attempt's part is made as it ends (:func:`attempts_of`). It
+holds names, numbers and words of fixed sets, and no text of a client or a model.
 """
 
 from __future__ import annotations
