@@ -136,11 +136,7 @@ async def let_work(
     await asyncio.to_thread(home.mkdir)
     stack.play(model)
     port = free_port()
-    variables = {
-        "MLX_STACK_CONFIG": str(stack.config),
-        "MLX_STACK_SERVER__PORT": str(port),
-        **(agent.variables or {}),
-    }
+    variables = {"MLX_STACK_CONFIG": str(stack.config), "MLX_STACK_SERVER__PORT": str(port)}
     to = (stack.litellm.url, stack.litellm.key) if direct else (stack.url, "")
     async with Tap(port, *to, operator=stack.url) as tap:
         ended = await environment.run(script(agent), home, variables, agent.seconds)
@@ -191,41 +187,35 @@ class Runs:
             if self._shows or wrong:
                 say(one.ended.said[-2000:])
 
-    def told(self, names: Sequence[str]) -> str:
+    def told(self, names: Sequence[str]) -> list[str]:
         """The row of the table."""
         rows = self.rows
         hidden = [name for name in names if name not in (NONE, LOOP)]
         right = sum(not rows[name]["wrong"] for name in hidden)
         laps = f"refused after {rows[LOOP]['requests'] - 1}" if LOOP in names else ""
         wrongs = [f"{name}: {rows[name]['wrong'][0]}" for name in names if rows[name]["wrong"]]
-        cells = [
+        return [
             *(self.agent.title, self._version, PROTOCOLS[self.agent.path]),
             *(str(rows[NONE]["requests"]), f"{right} of {len(hidden)}", laps),
             "; ".join(wrongs) or "right",
         ]
-        return f"| {' | '.join(cells)} |"
 
 
-HEAD = """\
-| client | version | protocol | requests | mistakes it never saw | the same call for ever | |
-|---|---|---|---|---|---|---|"""
+HEAD = (
+    *("client", "version", "protocol", "requests", "mistakes it never saw"),
+    *("the same call for ever", ""),
+)
 
 
-def table(runs: Sequence[Runs], names: Sequence[str], command: str) -> str:
-    """The table of benchmarks/clients.md. Its date is that of the runs: some may be older."""
-    dates = sorted(one.rows[name]["date"] for one in runs for name in names)
-    when = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
-    here = about()
-    end = f"(`{command}`, {here['machine']}, {when}, commit `{here['commit']}`)"
-    return "\n".join([HEAD, *(one.told(names) for one in runs), "", end])
-
-
-def _command(args: argparse.Namespace) -> str:
-    """What makes this table, as one types it."""
+def publish(args: argparse.Namespace, runs: Sequence[Runs], names: Sequence[str]) -> None:
+    """The table of benchmarks/clients.md, with the dates of the runs: some may be older."""
     given = ["--short"] if args.short else []
     given += [f"--only {name}" for name in args.only or ()]
     given += [f"--mistake '{name}'" for name in args.mistake or ()]
-    return f'make clients ARGS="{" ".join(given)}"' if given else "make clients"
+    dates = sorted(one.rows[name]["date"] for one in runs for name in names)
+    table = pages.table(HEAD, [one.told(names) for one in runs])
+    of_runs = " to ".join(sorted({dates[0], dates[-1]}))
+    pages.publish(pages.typed("clients", given), {"clients": table}, args.write, runs=of_runs)
 
 
 async def main(args: argparse.Namespace) -> int:
@@ -249,10 +239,7 @@ async def main(args: argparse.Namespace) -> int:
             async with ScriptedStack(folder / "stack", SETTINGS) as stack:
                 for one in wanted:
                     await one.run(names, stack, folder)
-    made = table(runs, names, _command(args))
-    print(made)
-    for page in args.write:
-        pages.write(page, {"clients": made})
+    publish(args, runs, names)
     return 0 if all(not one.rows[name]["wrong"] for one in runs for name in names) else 1
 
 

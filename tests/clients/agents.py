@@ -6,7 +6,7 @@ and what it says of a bad call are its own, too. It is started as its users star
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ class Agent:
 
     `path`: where it asks, and `model`: for whom. `turns`: what the model says in its task, for the
     folder it runs in. `start`: what runs it, with what is `asked` of it; `edit`: a filter for what
-    `agents` prints, where that is to be pasted; `variables`: the environment. `mark`: a tool that
-    only the requests of its task offer.
+    `agents` prints, where that is to be pasted. `mark`: a tool that only the requests of its task
+    offer.
     """
 
     title: str
@@ -41,7 +41,6 @@ class Agent:
     asked: str = ASKED
     model: str = "auto"
     edit: str = ""
-    variables: Mapping[str, str] | None = None
     seconds: float = 120
 
     def is_task(self, body: Json) -> bool:
