@@ -34,6 +34,11 @@ def cpu_seconds(process: psutil.Process) -> float:
     return times.user + times.system
 
 
+def stop_with_us() -> None:
+    """Let SIGTERM end this program as Ctrl-C does, so that what it has started is ended, too."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 @dataclass
 class Server:
     """A child that serves on `port`; its output is in `log`.

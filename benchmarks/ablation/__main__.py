@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks import machine, pages
+from benchmarks import machine, pages, servers
 from benchmarks.ablation import corpora, trajectories
 from benchmarks.ablation.rows import Row, rows, sources
 from benchmarks.measure.corpora import CORPORA
@@ -39,6 +39,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
+    servers.stop_with_us()
     if not CORPORA.is_dir():
         print("ablate: the recorded cases are not here, so there is nothing to leave out")
         return 0

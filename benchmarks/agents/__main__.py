@@ -22,7 +22,7 @@ from random import Random
 
 import openai
 
-from benchmarks import pages
+from benchmarks import pages, servers
 from benchmarks.records import ROOT
 from mlx_stack_proxy.operator.local_stack.supervisor import StartFailed
 
@@ -132,6 +132,7 @@ def main() -> int:
     records = Records(results, [args.base_url or "demo", args.fast, args.standard])
     parts = _parts(args)
     if not args.report:
+        servers.stop_with_us()
         try:
             asyncio.run(Benchmark(args, records).run(parts))
         except StartFailed as failure:

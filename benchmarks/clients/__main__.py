@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import pages
+from benchmarks import pages, servers
 from benchmarks.clients import judge, report, tasks
 from benchmarks.clients.environment import Environment, find_node, installed, say
 from benchmarks.clients.model import Model
@@ -158,6 +158,7 @@ def main() -> int:
     find_node(False)
     benchmark = Benchmark(args)
     if not args.report:
+        servers.stop_with_us()
         try:
             asyncio.run(benchmark.run())
         except KeyboardInterrupt:

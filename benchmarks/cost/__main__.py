@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import signal
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks import machine, pages
+from benchmarks import machine, pages, servers
 from mlx_stack_proxy.server import open_files
 
 from . import contestants, growth, load, measure, report
@@ -157,8 +156,7 @@ def tell(options: argparse.Namespace, about: dict[str, object], samples: Samples
 
 def main() -> int:
     options = arguments()
-    # So that what was started is ended, too.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    servers.stop_with_us()
     command = machine.command("benchmarks.cost", sys.argv[1:])
     files = open_files.raise_limit()
     about = {"command": command, **machine.about(), "beside": versions(), "open files": files}

@@ -13,7 +13,6 @@ import argparse
 import asyncio
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -139,7 +138,7 @@ def main() -> int:
     if shutil.which("valgrind") is None or shutil.which("callgrind_control") is None:
         print("valgrind is missing (on Debian: apt-get install valgrind)", file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what was started is ended
+    servers.stop_with_us()
     command = machine.command("benchmarks.cost.instructions", sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="bench-instructions-") as name:
         found = asyncio.run(measured(options.contestants, options.kinds, Path(name)))

@@ -181,6 +181,7 @@ def main() -> int:
     with contextlib.ExitStack() as stack:
         folder = args.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
+        servers.stop_with_us()
         return asyncio.run(_run(args.phase, folder))
 
 

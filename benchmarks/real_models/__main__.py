@@ -24,7 +24,7 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks import machine, pages
+from benchmarks import machine, pages, servers
 from benchmarks.records import ROOT, Results, fingerprint
 
 from . import agent, client, models, report, stack
@@ -214,6 +214,7 @@ def main() -> int:
         return whole
 
     if not args.report:
+        servers.stop_with_us()
         try:
             asyncio.run(benchmark.run(models.environment(args.folder), show))
         except KeyboardInterrupt:

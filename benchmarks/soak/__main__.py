@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks import machine, pages
+from benchmarks import machine, pages, servers
 from benchmarks.soak import flat, process
 from benchmarks.soak.clients import EXPECTED, SCENARIOS, Scenario
 from benchmarks.soak.process import Proxy, by_label, metric
@@ -150,6 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
         with redis_in(folder, args.redis) as store:
+            servers.stop_with_us()
             found = asyncio.run(soak(args.minutes, folder, store, seed=seed, page=args.page))
     return 0 if report(found) else 1
 
