@@ -82,25 +82,19 @@ def arguments_in(arguments: str) -> list[str]:
 
 def filled(name: str, arguments: Any, tools: Iterable[Any]) -> CallKey | None:
     """Return the call with its schema's defaults filled in; None if the call has all of them."""
-    parsed, defaults = _parsed(arguments), _defaults(name, tools)
+    functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
+    named = (one for one in functions if isinstance(one, dict) and one.get("name") == name)
+    schema = next(named, {}).get("parameters")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    defaults = {
+        key: parameter["default"]
+        for key, parameter in (properties.items() if isinstance(properties, dict) else ())
+        if isinstance(parameter, dict) and "default" in parameter
+    }
+    parsed = _parsed(arguments)
     if not isinstance(parsed, dict) or defaults.keys() <= parsed.keys():
         return None
     return CallKey(name, digest(name, _canonical({**defaults, **parsed})))
-
-
-def _defaults(name: str, tools: Iterable[Any]) -> dict[str, Any]:
-    functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
-    for function in functions:
-        if isinstance(function, dict) and function.get("name") == name:
-            schema = function.get("parameters")
-            properties = schema.get("properties") if isinstance(schema, dict) else None
-            items = properties.items() if isinstance(properties, dict) else ()
-            return {
-                key: parameter["default"]
-                for key, parameter in items
-                if isinstance(parameter, dict) and "default" in parameter
-            }
-    return {}
 
 
 def canonical(arguments: Any) -> str:

@@ -26,7 +26,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...frozen import frozen
-from ...local_address import local_url
+from ...local_address import url_of
 from ...printable import abridged, printable
 from ...settings_source import load
 from ...tool_validation.check import Options, check_call
@@ -96,7 +96,7 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask and show. Raises ``CommandError`` if the proxy or the model server can't be asked."""
     settings = load(args.config)
-    url = (args.url or local_url(settings)).rstrip("/").removesuffix("/v1")
+    url = (args.url or url_of(settings.server)).rstrip("/").removesuffix("/v1")
     take_key(os.environ, url)  # LiteLLM's, because with `up --inside` LiteLLM is asked
     key = os.environ.get(KEY_VARIABLE, "local")
     folder = None if args.direct else running_at(url)
