@@ -28,17 +28,20 @@ class DaemonThreads(ThreadPoolExecutor):
     def __init__(self, most: int, name: str = _NAME) -> None:
         super().__init__(most)
         self._most, self._name = most, name
-        self._jobs: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()  # they raise nothing
         self._free = threading.Semaphore(0)  # threads that wait for a job
         self._started = 0
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         future: Future[T] = Future()
-        self._jobs.put((future, partial(fn, *args, **kwargs)))
+        self._add(partial(_fulfil, future, partial(fn, *args, **kwargs)))
+        return future
+
+    def _add(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)
         if not self._free.acquire(blocking=False) and self._started < self._most:
             self._started += 1
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
-        return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Let idle threads end; wait for none."""
@@ -46,18 +49,20 @@ class DaemonThreads(ThreadPoolExecutor):
             self._jobs.put(None)
 
     def _run(self) -> None:
-        while (queued := self._jobs.get()) is not None:
-            future, job = queued
-            if future.set_running_or_notify_cancel():
-                try:
-                    result = job()
-                except BaseException as error:  # who waits for the future gets it
-                    future.set_exception(error)
-                else:
-                    future.set_result(result)
-                    del result
-            del queued, future, job  # free what they hold before the next job comes
+        while (job := self._jobs.get()) is not None:
+            job()
+            del job  # free what it holds before the next job comes
             self._free.release()
+
+
+def _fulfil(future: Future[T], job: Callable[[], T]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            result = job()
+        except BaseException as error:  # who waits for the future gets it
+            future.set_exception(error)
+        else:
+            future.set_result(result)
 
 
 class Worker(DaemonThreads):
@@ -84,11 +89,13 @@ class Worker(DaemonThreads):
 
     def call(self, job: Callable[[], Any], then: Then) -> None:
         """Run ``job`` in the thread, then ``then`` with its result and its error on the loop."""
+        self._add(partial(self._report, job, then))
 
-        def ended(done: Future[Any]) -> None:
-            error = done.exception()
-            result = None if error is not None else done.result()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                self._loop.call_soon_threadsafe(then, result, error)
-
-        self.submit(job).add_done_callback(ended)
+    def _report(self, job: Callable[[], Any], then: Then) -> None:
+        result, error = None, None
+        try:
+            result = job()
+        except BaseException as raised:  # the caller gets it
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(then, result, error)

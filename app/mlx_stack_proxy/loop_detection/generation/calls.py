@@ -49,6 +49,8 @@ class CallCounter:
 
     def look(self, calls: Sequence[Call]) -> bool:
         """Count new calls, but the last, which may grow. Return whether one is surplus."""
+        if len(calls) - 1 <= self._counted:
+            return False
         complete = calls[self._counted : -1]
         self._counted += len(complete)
         return len(self.kept(complete)) < len(complete)
