@@ -78,8 +78,7 @@ class Access:
             return True
         if self._admin_key is None:
             return False
-        token = bearer(request.headers.get("authorization", ""))
-        is_operator = hmac.compare_digest(token.encode(), self._admin_key.encode())
+        is_operator = shows(request.headers, self._admin_key)
         return is_operator or request.path.startswith("/mlx-stack/")
 
     def check_key(self, request: Incoming) -> str:
@@ -156,6 +155,12 @@ def key_label(key: str, settings: Settings) -> str:
     """
     keys = settings.server.api_keys
     return f"key-{keys.index(key) + 1}" if key in keys else ""
+
+
+def shows(headers: Mapping[str, str], key: str) -> bool:
+    """Whether a request's bearer token is this key."""
+    token = bearer(headers.get("authorization", ""))
+    return hmac.compare_digest(token.encode(), key.encode())
 
 
 def bearer(authorization: str) -> str:
