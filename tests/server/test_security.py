@@ -315,7 +315,7 @@ async def test_costly_schemas_are_compiled_once_and_off_the_event_loop(
             super().__init__(raw, whole_object=whole_object)
 
     monkeypatch.setattr(schemas, "CompiledSchema", Compiled)
-    schemas.clear_caches()
+    schemas._cache.clear()
     properties = {f"p{i}": {"type": "string", "pattern": rf"\p{{L}}{{20}}{i}"} for i in range(280)}
     schema = {"type": "object", "properties": properties}
     tools = [{"type": "function", "function": {"name": "t", "parameters": schema}}]

@@ -13,10 +13,9 @@ from mlx_stack_proxy.engine.steps import Retry
 from mlx_stack_proxy.tool_validation.guided import (
     MAX_SCHEMA,
     MAX_TOOLS,
-    answer_in,
     can_be_guided,
     guided,
-    is_obeyed,
+    read_reply,
     response_format,
 )
 from mlx_stack_proxy.tool_validation.tools import tool_set
@@ -155,13 +154,13 @@ def test_which_requests_can_be_guided(body: Json, can: bool) -> None:
     ],
 )
 def test_answers_are_taken_out(text: str, answer: str | None) -> None:
-    assert answer_in(text) == answer
+    assert read_reply(text)[1] == answer
 
 
 def test_what_counts_as_obeyed() -> None:
-    assert all(is_obeyed(json.dumps(value)) for value in (CALL, TWO, ANSWER))
+    assert all(read_reply(json.dumps(value))[0] for value in (CALL, TWO, ANSWER))
     others: tuple[Any, ...] = ({**CALL, "id": 1}, [CALL], "x", {"answer": "a", "b": 1})
-    assert not any(is_obeyed(json.dumps(value)) for value in others)
+    assert not any(read_reply(json.dumps(value))[0] for value in others)
 
 
 # The stage

@@ -245,7 +245,7 @@ def test_tools_that_no_json_can_hold() -> None:
 
 
 def test_the_cache_is_bounded_by_the_bytes_it_holds() -> None:
-    schemas.clear_caches()
+    schemas._cache.clear()
     for number in range(60):
         costly = {f"a{i}": {"pattern": rf"\p{{L}}{{20}}{i}"} for i in range(2)}
         compile_schema(props(**costly, **{f"b{number}": {}}))
@@ -254,7 +254,7 @@ def test_the_cache_is_bounded_by_the_bytes_it_holds() -> None:
     assert sum(one.bytes for one in compiled) == schemas._cache.bytes <= schemas.CACHE_BYTES
     compile_schema(props(a={"description": "x" * (schemas.MAX_SCHEMA - 100)}))
     assert schemas._cache.bytes <= schemas.CACHE_BYTES
-    schemas.clear_caches()
+    schemas._cache.clear()
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ def test_no_schema_is_compiled_anew(schema: dict[str, Any]) -> None:
 
 
 def test_what_takes_long_to_compile_is_known_before() -> None:
-    schemas.clear_caches()
+    schemas._cache.clear()
     assert schemas.is_quick(props(a={"type": "string"}))
     slow = props(a={"description": "x" * 10_000})
     for schema in (slow, props(a={"pattern": "a"}), props(a={"$ref": "#"})):

@@ -29,7 +29,7 @@ from .names import MAX_NAME
 from .repair.shape import Mender
 from .repair.text import RepairedText, read
 from .repair.wrapping import copied_keywords, framed, unwrap
-from .schemas import CompiledSchema, reply_schema
+from .schemas import CompiledSchema, compile_schema
 from .text_calls import rescue
 from .tools import ToolSet
 
@@ -93,7 +93,7 @@ def check_response_format(
     kind = response_format.get("type") if isinstance(response_format, Mapping) else None
     if kind not in ("json_object", "json_schema") or not options.validate_json:
         return Checked(FORMAT, text)
-    schema = reply_schema(raw_schema(response_format))
+    schema = compile_schema(raw_schema(response_format), whole_object=False)
     if (checked := _as_it_came(Checked(FORMAT, text), None, schema, options)) is not None:
         return checked
     check = _Check(FORMAT, None, schema, options)

@@ -70,24 +70,19 @@ def response_format(
     }
 
 
-def is_obeyed(text: str) -> bool:
-    """Whether a reply's text has the form that was demanded, whole or cut."""
+def read_reply(text: str) -> tuple[bool, str | None]:
+    """Return whether a reply has the form that was demanded, and the text that it answers.
+
+    A reply that was cut has it, too, if it began to answer. The text is None if it is no answer.
+    """
     text = after_thoughts(text).strip()
     members = json_object(text)
     if members is None:
-        return _BEGUN_ANSWER.match(text) is not None
-    return members.keys() in ({"name", "arguments"}, {CALLS}, {ANSWER})
-
-
-def answer_in(text: str) -> str | None:
-    """Return the text of ``{"answer": "…"}``, which may be cut; None if ``text`` is no answer."""
-    text = after_thoughts(text).strip()
-    members = json_object(text)
-    if members is not None:
-        answer = members.get(ANSWER) if len(members) == 1 else None
-        return answer if isinstance(answer, str) else None
-    begun = _BEGUN_ANSWER.match(text)
-    return _decoded(text[begun.end() :]) if begun else None
+        begun = _BEGUN_ANSWER.match(text)
+        return begun is not None, _decoded(text[begun.end() :]) if begun else None
+    obeyed = members.keys() in ({"name", "arguments"}, {CALLS}, {ANSWER})
+    answer = members.get(ANSWER) if len(members) == 1 else None
+    return obeyed, answer if isinstance(answer, str) else None
 
 
 def _decoded(begun: str) -> str:

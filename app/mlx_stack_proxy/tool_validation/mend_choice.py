@@ -74,9 +74,8 @@ class ChoiceMender:
 
     def _read_guided(self, index: int, mended: Mended) -> None:
         """Take a reply to our schema apart: a text, or calls."""
-        obeyed = guided.is_obeyed(mended.text)
+        obeyed, answer = guided.read_reply(mended.text)
         self.guided = "obeyed" if obeyed else "disregarded"
-        answer = guided.answer_in(mended.text) if obeyed else None
         if answer is not None:
             mended.text = answer
         elif self.rescues:

@@ -148,7 +148,10 @@ _TOO_LARGE: Final = CompiledSchema({"const": "x" * MAX_CHECKABLE})
 
 
 def compile_schema(schema: Any, *, whole_object: bool = True) -> CompiledSchema:
-    """Compile a schema; the result is cached by content."""
+    """Compile a schema; the result is cached by content.
+
+    ``whole_object``: the value is an object, as a call's arguments are; a reply's may be any.
+    """
     text = _json(schema)
     if text is None:
         return CompiledSchema(schema, whole_object=whole_object)
@@ -193,11 +196,6 @@ def _json(schema: Any) -> bytes | None:
         return None
 
 
-def reply_schema(schema: Any) -> CompiledSchema:
-    """Compile the schema of a ``response_format``, whose root may be of any type."""
-    return compile_schema(schema, whole_object=False)
-
-
 def _refuse(uri: str) -> Any:
     raise LookupError(f"{uri} is not part of the schema")
 
@@ -205,9 +203,3 @@ def _refuse(uri: str) -> Any:
 def _without_surrogates(value: Any) -> Any:
     """Copy ``value`` with each lone surrogate replaced by U+FFFD, so that it encodes as UTF-8."""
     return json_text.decode(json.dumps(value).encode())[0]
-
-
-def clear_caches() -> None:
-    """Forget all compiled schemas."""
-    with _lock:
-        _cache.clear()
