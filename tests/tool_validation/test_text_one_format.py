@@ -115,11 +115,10 @@ def test_tokens_that_a_text_speaks_of_stay(text: str) -> None:
     assert "".join(map(holdback.feed, text)) + holdback.finish().content == text
 
 
-def test_a_final_text_with_a_call_in_it_after_an_analysis() -> None:
+@pytest.mark.parametrize("call", [f"<tool_call>{JSON}</tool_call>", f"{JSON}<|return|>"])
+def test_a_final_text_with_a_call_in_it_after_an_analysis(call: str) -> None:
     text = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>"
-    assert calls(rescue(f"{text}<tool_call>{JSON}</tool_call>", TOOLS)) == [
-        ("find_book", json.loads(JSON)["arguments"])
-    ]
+    assert calls(rescue(text + call, TOOLS)) == [MOMO]
 
 
 TITLE = ToolSet(

@@ -19,9 +19,7 @@ from ..wire.call import Call
 from .formats.base import (
     MAX_CALLS,
     WINDOW,
-    Block,
     Exhausted,
-    Format,
     Source,
     Where,
     after_tail,
@@ -178,30 +176,6 @@ class Holdback:
             self._scanner.trim(WINDOW)
 
 
-def _calls(src: Source, row: Format, start: int) -> tuple[Block | None, list[Call], list[str]]:
-    """Return the block that ``row`` reads at ``start``, its calls of known tools, and other names.
-
-    The block is None if ``row`` reads none. A block without calls is text to skip.
-    """
-    try:
-        block = row.read(src, start)
-    except Exhausted:
-        raise
-    except Exception:
-        return None, [], []
-    if block is None or block.end <= start:
-        return None, [], []
-    known_calls: list[Call] = []
-    unknown_names: list[str] = []
-    for call in block.calls:
-        name = src.tools.tool_named(call.name)
-        if name is None:
-            unknown_names += [call.name] if src.tools else []
-        else:
-            known_calls.append(Call(name, call.arguments, format=row.name))
-    return block, known_calls, unknown_names
-
-
 class _Collector:
     """Reads all calls of a text that is complete."""
 
@@ -250,26 +224,36 @@ class _Collector:
             self._calls.clear()
             self._unknown.clear()
             self._unoffered = ""
+            self._src.ends = None
             self._last_end = self._start
         self._scanner.reasoning_end = -1
 
     def _take(self, candidate: Candidate) -> None:
-        scanner = self._scanner
+        """Take the calls of the first format that reads a block; skip a block without calls."""
+        scanner, tools = self._scanner, self._src.tools
         for row in candidate.rows:
-            block, known_calls, unknown_names = _calls(self._src, row, candidate.start)
-            if block is None:
+            try:
+                block = row.read(self._src, candidate.start)
+            except Exhausted:
+                raise
+            except Exception:  # a reader may raise anything
+                block = None
+            if block is None or block.end <= candidate.start:
                 continue
-            if known_calls or row.where is Where.MARK:
-                self._unknown += unknown_names
-            elif unknown_names:
-                self._unoffered = self._unoffered or unknown_names[0]
-            if known_calls or block.cleaned:
+            named = [(tools.tool_named(call.name), call) for call in block.calls]
+            known = [Call(name, call.arguments, format=row.name) for name, call in named if name]
+            unknown = [call.name for name, call in named if name is None and tools]
+            if known or row.where is Where.MARK:
+                self._unknown += unknown
+            elif unknown:
+                self._unoffered = self._unoffered or unknown[0]
+            if known or block.cleaned:
                 self._pieces.append(scanner.text[self._last_end : candidate.start])
                 if block.text:
                     self._pieces.append(block.text)
-                self._calls += known_calls
-                self._src.after_marked |= row.where is Where.MARK
-                end = after_tail(scanner.text, block.end, KNOWN) if known_calls else block.end
+                self._calls += known
+                self._src.ends = row.ends
+                end = after_tail(scanner.text, block.end, KNOWN) if known else block.end
                 self._last_end = scanner.pos = scanner.floor = end
             else:
                 scanner.reject(candidate)

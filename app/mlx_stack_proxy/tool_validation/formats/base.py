@@ -72,13 +72,14 @@ class Source:
     ``floor``: the index after the last reasoning or call; no decision looks before it.
     """
 
-    __slots__ = ("_searches", "after_marked", "budget", "floor", "text", "tools")
+    __slots__ = ("_searches", "budget", "ends", "floor", "text", "tools")
 
     def __init__(self, text: str, tools: ToolSet, floor: int = 0) -> None:
         self.text = text
         self.tools = tools
         self.floor = floor
-        self.after_marked = False  # a call in marks was read
+        # The marks that close calls of the last marked format: before one stands an echo of a call.
+        self.ends: Stop | None = None
         self.budget = READING_BUDGET  # characters that failed readings may still examine
         # Needle → where its last search began, and the index found (-1: none).
         self._searches: dict[str | re.Pattern[str], tuple[int, int]] = {}
@@ -111,8 +112,8 @@ class Source:
 
     def is_whole_reply(self, start: int, end: int) -> bool:
         """Whether only blanks, reasoning and leftover marks stand around ``start`` to ``end``."""
-        # After a marked call, what marks close is rather its echo.
-        tail_end = end if self.after_marked else after_tail(self.text, end)
+        echoes = self.ends is not None and self.ends.match(self.text, skip_space(self.text, end))
+        tail_end = end if echoes else after_tail(self.text, end)
         return begins_reply(self.text, start, self.floor) and not self.text[tail_end:].strip()
 
 
@@ -167,6 +168,7 @@ class Format:
     # Whether a call may begin, judged by the text so far after the opener. False is final: it
     # must hold for every longer text, too.
     follow: Follow | None = None
+    ends: Stop | None = None  # the marks that close a call
     cleans: bool = False  # whether the reader also takes a format's marks out of a mere text
 
 
@@ -236,7 +238,7 @@ def marked(
         calls, end = read_all(read_one, start)
         return Block(end, tuple(calls)) if calls else None
 
-    return Format(name, openers, read, where, follow)
+    return Format(name, openers, read, where, follow, re.compile(ends))
 
 
 def read_all(read_one: Callable[[int], Reading], start: int) -> tuple[list[Call], int]:
