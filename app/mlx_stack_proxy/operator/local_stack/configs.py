@@ -28,11 +28,12 @@ def litellm_config(tiers: Sequence[LocalTier], inside: bool = False) -> dict[str
     shipped = deploy_path("litellm/config.yaml").read_text(encoding="utf-8")
     config: dict[str, Any] = yaml.safe_load(shipped)
     entry = config["model_list"][0]
+    served = {**entry["litellm_params"], "model": f"openai/{SERVED_MODEL}"}
     config["model_list"] = [
         {
             **entry,
             "model_name": tier.name,
-            "litellm_params": {**entry["litellm_params"], "api_base": f"{tier.base_url}/v1"},
+            "litellm_params": {**served, "api_base": f"{tier.base_url}/v1"},
         }
         for tier in tiers
     ]
