@@ -117,6 +117,11 @@ def test_brief_prints_a_line_for_each_question(
     assert total == "Usable replies: 9 of 10 directly, 10 of 10 through the proxy."
 
 
+def test_with_an_address_no_file_is_needed(respx_mock: respx.MockRouter) -> None:
+    respx_mock.post(path=CHAT).mock(return_value=GOOD)
+    assert cli.main([*ASKED, "--brief", "--config", "nowhere.yaml"]) == 0
+
+
 def test_each_question_is_a_session_of_its_own(respx_mock: respx.MockRouter) -> None:
     respx_mock.get("http://proxy/mlx-stack/report").respond(404)  # an older proxy
     chat = respx_mock.post(path=CHAT).mock(return_value=GOOD)

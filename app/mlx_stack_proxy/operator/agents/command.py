@@ -16,7 +16,6 @@ from typing import Any
 
 from ... import __version__
 from ...escalation.tiers import AUTO
-from ...local_address import url_of
 from ...server.status import for_clients
 from ...setting_types import unknown_name
 from ...settings import Settings
@@ -24,7 +23,7 @@ from ...settings_source import CLIENT_KEY_VARIABLE, SettingsError, from_mapping
 from .. import CommandError, print_error
 from ..local_stack.configs import KEY_VARIABLE
 from ..local_stack.run_directory import take_key
-from ..remote.client import Found, NoAnswer, Remote, add_url, find
+from ..remote.client import Found, NoAnswer, Remote, add_url, remote_of
 from .clients import ANY_KEY, CLIENTS, Client, Setup, setup
 from .leftovers import BACKUP, left_in
 
@@ -123,10 +122,7 @@ def _proxy_for(client: Client, args: argparse.Namespace, *, must_run: bool) -> S
     Unless it ``must_run``, the configuration says it in its place. Raises :class:`CommandError`,
     also if the client's first request can't fit.
     """
-    found = find(args.config)
-    if found.problem and not args.url:
-        print_error(f"# {found.problem}")
-    remote = Remote(args.url or url_of(found.server), found.server)
+    remote, found = remote_of(args, "# ")
     try:
         settings, said = _ask(remote)
     except NoAnswer as error:

@@ -26,7 +26,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ...frozen import frozen
-from ...local_address import url_of
 from ...printable import abridged, printable
 from ...settings_source import load
 from ...tool_validation.check import Options, check_call
@@ -35,7 +34,7 @@ from .. import CommandError
 from ..local_stack.configs import KEY_VARIABLE, SERVED_MODEL
 from ..local_stack.run_directory import PROXY_CONFIG, running_at, take_key
 from ..remote import report
-from ..remote.client import MAX_ANSWER, PLAIN, NoAnswer, Remote, read
+from ..remote.client import MAX_ANSWER, PLAIN, NoAnswer, add_url, read, remote_of
 
 AGENT = "demo"  # the agent's name, by which the proxy counts and reports
 WEAKEST = "fast"  # the weakest of the demo tiers
@@ -74,9 +73,7 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
         "Ask a weak model ten questions, directly and through the proxy, and compare the replies. "
         "With these questions the demo model of `make run` makes each kind of mistake."
     )
-    parser.add_argument(
-        "--url", help="the proxy; default: server.host and port of the configuration"
-    )
+    add_url(parser)
     parser.add_argument("--tier", default=WEAKEST, help="the tier to ask (default: %(default)s)")
     parser.add_argument(
         "--direct",
@@ -95,8 +92,8 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask and show. Raises ``CommandError`` if the proxy or the model server can't be asked."""
-    settings = load(args.config)
-    url = (args.url or url_of(settings.server)).rstrip("/").removesuffix("/v1")
+    remote, _ = remote_of(args)
+    url = remote.url
     take_key(os.environ, url)  # LiteLLM's, because with `up --inside` LiteLLM is asked
     key = os.environ.get(KEY_VARIABLE, "local")
     folder = None if args.direct else running_at(url)
@@ -113,9 +110,7 @@ def run(args: argparse.Namespace) -> int:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else piped)
     show = _line if args.brief else _pair
     pairs = []
-    for number, (question, *replies) in enumerate(
-        _replies(direct, DemoServer(url, args.tier, key)), 1
-    ):
+    for number, question, *replies in _replies(direct, DemoServer(url, args.tier, key)):
         console.print(show(number, question, *replies))
         pairs.append(replies)
     directly, proxied = (sum(not reply.wrong for reply in way) for way in zip(*pairs, strict=True))
@@ -127,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     console.print("What the proxy counted, as `mlx-stack-proxy report` shows it:")
     try:
-        answer = Remote(url, settings.server).ask("report", since="0s", agent=AGENT)
+        answer = remote.ask("report", since="0s", agent=AGENT)
         lines = list(report.screen(answer))
     except NoAnswer as error:
         lines = [f"There is no report: {error}"]
@@ -144,8 +139,10 @@ def model_server(config: Path, tier: str) -> DemoServer | None:
     return DemoServer(settings.health_url.removesuffix("/health"), SERVED_MODEL)
 
 
-def _replies(direct: DemoServer, proxy: DemoServer) -> Iterator[tuple[str, DemoReply, DemoReply]]:
-    """Ask all questions; yield each with the replies, directly and through the proxy."""
+def _replies(
+    direct: DemoServer, proxy: DemoServer
+) -> Iterator[tuple[int, str, DemoReply, DemoReply]]:
+    """Ask all questions; yield number, question and the replies, directly and through the proxy."""
     text = files(__package__).joinpath("questions.json").read_text(encoding="utf-8")
     given, run_id = json.loads(text), secrets.token_hex(4)
     client = httpx.Client(trust_env=False, timeout=SECONDS)
@@ -153,7 +150,7 @@ def _replies(direct: DemoServer, proxy: DemoServer) -> Iterator[tuple[str, DemoR
         # A session for each: after an escalation a session stays on the higher tier for a while.
         identity = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run_id}-{number}"}
         asked = partial(_ask, client, question=question, tools=given["tools"], identity=identity)
-        yield question, asked(direct), asked(proxy)
+        yield number, question, asked(direct), asked(proxy)
 
 
 def _ask(

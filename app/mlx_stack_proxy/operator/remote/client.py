@@ -204,6 +204,14 @@ def warned(answer: Json) -> Json:
     return answer
 
 
+def remote_of(args: argparse.Namespace, prefix: str = "") -> tuple[Remote, Found]:
+    """Return the proxy to ask; print why its configuration can't be used, if it is needed."""
+    found = find(args.config)
+    if found.problem and not args.url:
+        print_error(f"{prefix}{found.problem}")
+    return Remote(args.url or url_of(found.server), found.server), found
+
+
 def show(answer: Json, args: argparse.Namespace, lines: Iterable[str]) -> None:
     """Print an answer's lines, or with ``--json`` the answer."""
     for line in [json.dumps(answer, indent=2)] if args.json else map(printable, lines):
@@ -216,10 +224,7 @@ def set_remote_command(
     """Add the options that all these commands have, and set ``run`` as the command."""
 
     def command(args: argparse.Namespace) -> int:
-        found = find(args.config)
-        if found.problem and not args.url:
-            print_error(found.problem)
-        run(Remote(args.url or url_of(found.server), found.server), args)
+        run(remote_of(args)[0], args)
         return 0
 
     add_url(parser)
