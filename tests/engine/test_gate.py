@@ -130,7 +130,7 @@ class Held:
 
 
 def test_text_that_may_be_a_call_waits_and_what_is_before_it_flows() -> None:
-    gate = Gate(text_hold=Held())
+    gate = Gate(text_holds=[Held()])
     first, second, third = (
         made(chunk({"content": text, "mood": "odd"})) for text in ("Look: ", "so<tool", "_call>")
     )
@@ -150,7 +150,7 @@ def test_a_hold_that_fails_lets_nothing_more_out_until_the_end() -> None:
             raise RuntimeError(delta)
 
     said: list[str] = []
-    gate = Gate(text_hold=Broken(), report=lambda error: said.append(str(error)))
+    gate = Gate(text_holds=[Broken()], report=lambda error: said.append(str(error)))
     assert pushed(gate, made(chunk({"content": "a"}))) == []
     assert gate.closed
     assert said == ["a"]
@@ -184,7 +184,7 @@ def test_frames_that_say_nothing_are_not_held_without_end() -> None:
 
 
 def test_the_gate_says_how_much_waits() -> None:
-    gate = Gate(text_hold=Held())
+    gate = Gate(text_holds=[Held()])
     waiting = [made(chunk({"content": text})) for text in ("<", "a", "b")]
     for one in waiting:
         pushed(gate, one)
@@ -204,7 +204,7 @@ def test_frames_that_wait_for_content_are_looked_at_once(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(gate_module, "_is_empty", is_empty)
     hold = Holding()
-    gate = Gate(text_hold=hold)
+    gate = Gate(text_holds=[hold])
     counts, texts = [made(usage_chunk()) for _ in range(200)], [made(TEXT) for _ in range(100)]
     for one in (*counts, *texts):
         assert pushed(gate, one) == []

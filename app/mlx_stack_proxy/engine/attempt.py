@@ -83,7 +83,7 @@ class Attempt:
         hold_whole = exchange.hold_whole or self._text_was_out or self._pipeline.hold_whole()
         self._gate = Gate(
             hold_whole=hold_whole,
-            text_hold=None if hold_whole else self._pipeline.text_hold(),
+            text_holds=() if hold_whole else self._pipeline.text_holds(),
             report=functools.partial(report, "text_hold"),
             split=self._renderer.split,
         )

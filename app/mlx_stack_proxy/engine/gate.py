@@ -41,12 +41,12 @@ class Gate:
         self,
         *,
         hold_whole: bool = False,
-        text_hold: TextHold | None = None,  # None: all text may flow
+        text_holds: Iterable[TextHold] = (),  # what one lets through, the next one gets
         report: Callable[[Exception], None] | None = None,  # called if the text hold raises
         split: Split = split_text,
     ) -> None:
         self.closed = hold_whole
-        self.text_hold = text_hold
+        self.text_holds = list(text_holds)
         self.waiting_bytes = 0  # of the frames that wait for more text
         self._report = report
         self._split = split
@@ -69,12 +69,15 @@ class Gate:
         if kinds & TEXT:
             text = delta.text
             chars = len(text)
-            if self.text_hold is None:
-                self._allowed += chars
-            elif (flowing := self._asked(text)) is None:
+            try:
+                for hold in self.text_holds:
+                    text = hold.feed(text)
+            except Exception as error:
+                self.closed = True
+                if self._report is not None:
+                    self._report(error)
                 return ()
-            else:
-                self._allowed += flowing
+            self._allowed += len(text)
         if not kinds and _is_empty(delta) and not self._committed:
             if len(self._waiting) < _MOST_EMPTY:
                 self._leading += self._leading == len(self._waiting)
@@ -93,17 +96,6 @@ class Gate:
         self.closed = True
         waiting, self._waiting = self._waiting, deque()
         return waiting
-
-    def _asked(self, text: str) -> int | None:
-        """Return how many characters may flow once this text has come; None: the gate closes."""
-        assert self.text_hold is not None
-        try:
-            return len(self.text_hold.feed(text))
-        except Exception as error:
-            self.closed = True
-            if self._report is not None:
-                self._report(error)
-            return None
 
     def _wait(self, delta: Delta) -> None:
         self._waiting.append(delta)

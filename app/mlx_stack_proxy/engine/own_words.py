@@ -16,7 +16,7 @@ from ..settings import TierSettings
 from ..wire.delta import text_of
 from ..wire.reply import Reply
 from ..wire.thoughts import after_thoughts
-from .gate import Gate, TextHold
+from .gate import Gate
 
 LEAST: Final = 4  # words; a shorter reply may be an answer that we happen to have used
 MOST: Final = 8_000  # characters that are held; what we add is shorter, but for a tool's schema
@@ -96,7 +96,7 @@ def hold_back(
     """Let the gate hold text that may be our words; return these words."""
     words = added(sent, asked)
     if words:
-        gate.text_hold = OwnWordsHold(words, gate.text_hold)
+        gate.text_holds.insert(0, OwnWordsHold(words))
     return words
 
 
@@ -112,26 +112,23 @@ def are_all(reply: Reply, words: str) -> bool:
 
 
 class OwnWordsHold:
-    """Holds text as long as it may become a part of our words, then passes it on to ``inner``."""
+    """Holds text as long as it may become a part of our words."""
 
-    __slots__ = ("_held", "_inner", "_words")
+    __slots__ = ("_held", "_words")
 
-    def __init__(self, words: str, inner: TextHold | None) -> None:
-        self._words, self._inner = _spaced(words), inner
+    def __init__(self, words: str) -> None:
+        self._words = _spaced(words)
         self._held: str | None = ""  # None: the text can't become ours any more
 
     def feed(self, delta: str) -> str:
         """Take the next delta; return the text that may flow now."""
         if self._held is None:
-            return self._pass(delta)
+            return delta
         self._held += delta
         if len(self._held) <= MOST and f" {' '.join(_words(self._held))}" in self._words:
             return ""
         text, self._held = self._held, None
-        return self._pass(text)
-
-    def _pass(self, text: str) -> str:
-        return text if self._inner is None else self._inner.feed(text)
+        return text
 
 
 def _words(text: str) -> list[str]:

@@ -118,18 +118,6 @@ def first_tier(
     return start
 
 
-class _Holds:
-    """Several text holds: what one lets through, the next one gets."""
-
-    def __init__(self, holds: Sequence[TextHold]) -> None:
-        self._feeds = [hold.feed for hold in holds]
-
-    def feed(self, delta: str) -> str:
-        for feed in self._feeds:
-            delta = feed(delta)
-        return delta
-
-
 class Pipeline:
     """The opened stages of one attempt."""
 
@@ -175,10 +163,9 @@ class Pipeline:
                 return verdict
         return None
 
-    def text_hold(self) -> TextHold | None:
-        """Return the stages' text holds as one, in the stages' order; None: no stage has one."""
-        holds = list(filter(None, self._each(lambda state: state.text_hold())))
-        return _Holds(holds) if len(holds) > 1 else next(iter(holds), None)
+    def text_holds(self) -> list[TextHold]:
+        """Return the stages' text holds, in the stages' order."""
+        return list(filter(None, self._each(lambda state: state.text_hold())))
 
     def hold_whole(self) -> bool:
         """Whether any stage wants the whole reply held."""
