@@ -157,11 +157,7 @@ def test_whatever_the_pieces_are_the_arguments_are_parsed_once(
     """A server that names the tool in each piece has the proxy ask whether the call is complete."""
     parsed: list[str] = []
 
-    def is_object(text: str) -> bool:
-        parsed.append(text)
-        return False
-
-    monkeypatch.setattr(call_module, "is_object", is_object)
+    monkeypatch.setattr(call_module, "object_in", parsed.append)
     choice = ChoiceReply()
     choice.add_call(piece(text, "f"))
     for _ in range(100):

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from ..wire.call import Call, call_fields, is_object
+from ..wire.call import Call, call_fields, object_in
 from ..wire.reply import ChoiceReply, Reply
 from ..wire.thoughts import after_thoughts
 from . import own_words
@@ -93,7 +93,7 @@ def other_sampling(
 
 def _can_be_replayed(choice: ChoiceReply) -> bool:
     return bool(choice.tool_calls) and all(
-        _REPLAYABLE_NAME.fullmatch(call.name) and is_object(call.arguments)
+        _REPLAYABLE_NAME.fullmatch(call.name) and object_in(call.arguments) is not None
         for call in choice.tool_calls
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from ..wire.blocks import Blocks, Known
-from ..wire.call import is_object
+from ..wire.call import object_in
 
 MAX_KEPT = 2000  # characters of the unparsable text
 _KNOWN: Final[Known[bool]] = Known()
@@ -49,7 +49,9 @@ def _readable_call(call: Any) -> Any:
     if not isinstance(function, dict):
         return call
     arguments = function.get("arguments")
-    if isinstance(arguments, dict) or (isinstance(arguments, str) and is_object(arguments)):
+    if isinstance(arguments, str) and object_in(arguments) is not None:
+        return call
+    if isinstance(arguments, dict):
         return call
     if not arguments:
         text = "{}"

@@ -171,7 +171,7 @@ class Call:
         if not self._end().reached:
             return False
         if self._whole is None:
-            self._whole = is_object(self.arguments)
+            self._whole = object_in(self.arguments) is not None
         return self._whole
 
     def _end(self) -> JsonEnd:
@@ -181,12 +181,13 @@ class Call:
         return self._json
 
 
-def is_object(arguments: str) -> bool:
-    """Whether a call's arguments are one JSON object: servers accept nothing else in a history."""
+def object_in(arguments: str) -> dict[str, Any] | None:
+    """Return the one JSON object that a call's arguments are; None if they are anything else."""
     try:
-        return isinstance(orjson.loads(arguments), dict)
+        value = orjson.loads(arguments)
     except orjson.JSONDecodeError:
-        return False
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def as_function(function: Any, **fields: Any) -> dict[str, Any]:

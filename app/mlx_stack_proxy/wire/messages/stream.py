@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from ...errors import ProxyError
-from ..call import Call
+from ..call import Call, object_in
 from ..delta import count_of
 from ..dialect import Context, Ending
 from ..prompt_size import BYTES_PER_OUTPUT_TOKEN
@@ -98,7 +98,9 @@ class MessagesEncoder:
     def _call(self, call: Call, id: str) -> bytes:
         arguments = call.arguments
         block: Json = {"type": "tool_use", "id": id, "name": call.name, "input": {}}
-        input_ = _parsed(arguments)
+        input_ = object_in(arguments or "{}")
+        if input_ is None:  # of an unchecked call: passed on as text
+            input_ = {"arguments": arguments}
         text = arguments if arguments.startswith("{") else orjson.dumps(input_).decode()
         delta = {"type": "input_json_delta", "partial_json": text}
         out = self._start_block(block) + self._grow(delta, arguments)
@@ -155,15 +157,6 @@ def _counted(fresh: int, cached: int, written: int) -> Json:
         "cache_read_input_tokens": cached,
         "output_tokens": written,
     }
-
-
-def _parsed(arguments: str) -> Json:
-    """Parse a call's arguments. Unchecked arguments that are no object are passed on as text."""
-    try:
-        value = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
-        value = None
-    return value if isinstance(value, dict) else {"arguments": arguments}
 
 
 def _event(data: Json) -> bytes:

@@ -21,7 +21,7 @@ import orjson
 
 from ...errors import invalid
 from ...frozen import frozen
-from ..call import as_function
+from ..call import as_function, object_in
 from ..fields import (
     FRAME,
     STRING,
@@ -119,11 +119,7 @@ def custom_text(arguments: str) -> str:
 
     Arguments that are not such an object are returned unchanged.
     """
-    try:
-        value = orjson.loads(arguments)
-    except orjson.JSONDecodeError:
-        return arguments
-    text = value.get(_INPUT) if isinstance(value, dict) else None
+    text = (object_in(arguments) or {}).get(_INPUT)
     return text if isinstance(text, str) else arguments
 
 
