@@ -52,7 +52,7 @@ async def test_it_shows_what_memory_has_and_tells_when_it_is_over(
 
     report = await get(proxy, "report")
     assert "Redis can't be reached" in report["store"]
-    assert said(report).startswith("The store fails now:")
+    assert said(report).startswith("The store is failing:")
     assert report["totals"]["requests"] == 2 and report["parts"] == {"right": 1, "failed": 1}
     events = await get(proxy, "events")
     assert events["store"] != "ok"
@@ -130,7 +130,7 @@ async def test_a_full_disk_is_an_event_and_a_line_of_the_report(
 
     await until(fails)
     report = await get(proxy, "report")
-    assert report["store"] != "ok" and said(report).startswith("The store fails now:")
+    assert report["store"] != "ok" and said(report).startswith("The store is failing:")
     asked = len(upstream.calls)
     assert report["totals"]["requests"] == asked
     full_disk(resource.RLIM_INFINITY)

@@ -76,4 +76,5 @@ class Agents:
         if agents is None:
             agents = set()
             self._by_hour = {key.hour: agents, key.hour - 1: self._by_hour.get(key.hour - 1, set())}
-        return key._replace(agent=bounded(key.agent, agents)) if key.agent else key
+        agent = bounded(key.agent, agents) if key.agent else ""
+        return key if agent == key.agent else key._replace(agent=agent)

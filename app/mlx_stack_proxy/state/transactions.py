@@ -206,6 +206,8 @@ class Transactions:
     def _run_jobs(self, db: Database, jobs: list[_Job]) -> None:
         """Run jobs in a transaction, which stays open, without those whose values no row holds."""
         while jobs:
+            if not all(job.reads for job in jobs):  # a change reads in its transaction, too
+                db.connection.execute("BEGIN IMMEDIATE")
             try:
                 for job in jobs:
                     self._reservations.release(job.ticket)

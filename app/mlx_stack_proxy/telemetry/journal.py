@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .. import log
@@ -35,9 +35,9 @@ class Journal:
         # Recorded, and taken by no write yet:
         self._events: list[Mapping[str, Any]] = []
         self._records: list[KeptRecord] = []
-        self._counts: dict[HourKey, dict[str, float]] = {}
+        self._counts: list[Deltas] = []
         self._breakers: dict[str, BreakerState] = {}
-        self._due: asyncio.TimerHandle | None = None  # None: nothing waits
+        self._timer: asyncio.TimerHandle | None = None  # when to write what nobody has taken
         self._task: asyncio.Task[None] | None = None  # writes what no exchange has taken
 
     def add(self, events: Sequence[Mapping[str, Any]]) -> None:
@@ -57,7 +57,7 @@ class Journal:
         if not deltas:
             return
         deltas = {self._agents.bounded(key): counts for key, counts in deltas.items()}
-        merge(self._counts, deltas)
+        self._counts.append(deltas)
         merge(self.counted, deltas)
         if len(self.counted) > MOST_ROWS:
             oldest = min(key.hour for key in self.counted)
@@ -76,37 +76,42 @@ class Journal:
 
     def take(self, **fields: Any) -> Change:
         """Return all that waits, as one change for the caller to write, with further ``fields``."""
-        if self._due is not None:
-            self._due.cancel()
-            self._due = None
+        counts = self._counts
         change = Change(
-            counts=self._counts,
+            counts=counts[0] if len(counts) == 1 else _sum(counts),
             breakers=self._breakers,
             events=self._events,
             records=self._records,
             **fields,
         )
-        self._counts, self._breakers, self._events, self._records = {}, {}, [], []
+        self._counts, self._breakers, self._events, self._records = [], {}, [], []
         return change
 
     async def written(self) -> None:
         """Write all that waits now; return when that is done, or has failed."""
-        if self._due is not None:
-            self._write_now()
+        self._write_now()
         if self._task is not None:
             await asyncio.shield(self._task)
 
+    @property
+    def _waits(self) -> bool:
+        return bool(self._events or self._records or self._counts or self._breakers)
+
     def _write_soon(self) -> None:
-        if self._due is None:
+        if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._due = loop.call_later(LINGER_SECONDS, self._write_now)
+            self._timer = loop.call_later(LINGER_SECONDS, self._linger_is_over)
+
+    def _linger_is_over(self) -> None:
+        self._timer = None
+        self._write_now()
 
     def _write_now(self) -> None:
-        if self._task is None:
+        if self._waits and self._task is None:
             self._task = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        while self._due is not None:
+        while self._waits:
             try:
                 await self._write_down(self.take())
             except Exception as error:
@@ -118,3 +123,10 @@ class Journal:
             await self._store.write(change, self._clock())
         except StoreError as error:
             self.on_failure(error)
+
+
+def _sum(deltas: Iterable[Deltas]) -> Deltas:
+    rows: dict[HourKey, dict[str, float]] = {}
+    for more in deltas:
+        merge(rows, more)
+    return rows
