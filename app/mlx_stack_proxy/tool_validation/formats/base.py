@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from ...frozen import frozen
@@ -117,21 +117,21 @@ class Source:
         return begins_reply(self.text, start, self.floor) and not self.text[tail_end:].strip()
 
 
-def after_tail(text: str, pos: int, but: tuple[str, ...] = ()) -> int:
+def after_tail(text: str, pos: int, but: Container[str] = ()) -> int:
     """Return the index after the marks that a server left after a call which ends at ``pos``.
 
-    ``but``: what begins none of them.
+    ``but``: marks that are none of them.
     """
     return _after(_LITTER, text, pos, but)
 
 
-def after_turn_ends(text: str, pos: int, but: tuple[str, ...] = ()) -> int:
+def after_turn_ends(text: str, pos: int, but: Container[str] = ()) -> int:
     """Return the index after the tokens at ``pos`` that end a turn; ``pos`` if there are none."""
     return _after(_TURN_END, text, pos, but)
 
 
-def _after(marks: re.Pattern[str], text: str, pos: int, but: tuple[str, ...]) -> int:
-    while (mark := marks.match(text, pos)) is not None and not text.startswith(but, mark.start(1)):
+def _after(marks: re.Pattern[str], text: str, pos: int, but: Container[str]) -> int:
+    while (mark := marks.match(text, pos)) is not None and mark[1] not in but:
         pos = mark.end()
     return pos
 

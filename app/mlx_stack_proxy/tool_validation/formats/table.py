@@ -52,7 +52,11 @@ WORDS: Final = tuple(
     )
 )
 # What begins, ends or shows something; any other token may end a turn.
-KNOWN: Final = tuple(word for word in (*ROWS, *REASONING, *REASONING_ENDS, *SHOWN) if len(word) > 1)
+KNOWN: Final = frozenset(
+    mark
+    for word in (*ROWS, *REASONING, *REASONING_ENDS, *SHOWN)
+    for mark in (word, *re.findall(rf"\A(?:{VENDOR_MARK})", word))
+)
 LONGEST: Final = max(LONGEST_MARK, *map(len, WORDS))
 # Words that begin with one of these characters count at the start of a line only.
 LINE_STARTS: Final = {
