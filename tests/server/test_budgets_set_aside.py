@@ -177,7 +177,7 @@ async def test_a_fault_in_the_books_keeps_no_reply_back(
         raise ZeroDivisionError
 
     proxy = await start_proxy()
-    monkeypatch.setattr(Reservation, "tell", broken)
+    monkeypatch.setattr(Reservation, "note_thresholds", broken)
     upstream.always(lambda _: text_stream("Hello"))
     assert (await ask(proxy, AGENT)).status_code == 200
     assert (await session_of(proxy))["used"] == USED
