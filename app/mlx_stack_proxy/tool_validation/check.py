@@ -21,7 +21,7 @@ import orjson
 from ..engine.verdicts import CallFailure
 from ..frozen import frozen
 from ..wire.call import Call
-from ..wire.json_reader import parse
+from ..wire.json_reader import parse, parse_unexplained
 from ..wire.json_text import MAX_CHARS, Unreadable, write
 from ..wire.thoughts import after_thoughts
 from . import explain
@@ -131,8 +131,8 @@ def _as_it_came(
     ``tool`` is None for a reply's text.
     """
     try:
-        value = parse(unchanged.arguments)
-    except Unreadable:
+        value = parse_unexplained(unchanged.arguments)
+    except (Unreadable, ValueError):
         return None if options.validate_json else unchanged
     if tool is not None and not isinstance(value, dict):
         return None if options.validate_json else unchanged

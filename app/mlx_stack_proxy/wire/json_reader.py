@@ -94,11 +94,8 @@ def parse(text: str) -> Any:
     Raises :class:`Unreadable`, also if an object gives one key two different values, because
     readers disagree about which of them counts.
     """
-    if len(text) > MAX_CHARS:
-        raise Unreadable("too_large", f"are larger than {MAX_CHARS:,} characters")
-    check_depth(text)
     try:
-        return _DECODER.decode(text)
+        return parse_unexplained(text)
     except ValueError:
         pass
     if not text.strip():
@@ -106,6 +103,14 @@ def parse(text: str) -> Any:
     reader = JsonReader(text, strict=True)
     reader.value()
     raise not_json(text, "more follows the value", reader.position)
+
+
+def parse_unexplained(text: str) -> Any:
+    """Return as :func:`parse`, but raise ``ValueError`` at once for a text that isn't strict."""
+    if len(text) > MAX_CHARS:
+        raise Unreadable("too_large", f"are larger than {MAX_CHARS:,} characters")
+    check_depth(text)
+    return _DECODER.decode(text)
 
 
 def _no_constant(text: str) -> Any:
