@@ -52,7 +52,8 @@ class DaemonThreads(ThreadPoolExecutor):
         while (job := self._jobs.get()) is not None:
             job()
             del job  # free what it holds before the next job comes
-            self._free.release()
+            if self._most > 1:
+                self._free.release()
 
 
 def _fulfil(future: Future[T], job: Callable[[], T]) -> None:
@@ -71,6 +72,11 @@ class Worker(DaemonThreads):
     def __init__(self, name: str) -> None:
         super().__init__(1, name)
         self._loop = asyncio.get_running_loop()
+        self._started = 1
+        threading.Thread(target=self._run, name=name, daemon=True).start()
+
+    def _add(self, job: Callable[[], None]) -> None:
+        self._jobs.put(job)  # and no more: the end of each exchange waits for such a job
 
     def do(self, job: Callable[[], T]) -> asyncio.Future[T]:
         """Run ``job`` in the thread, even if the future is cancelled meanwhile."""
