@@ -39,11 +39,11 @@ VENDOR_MARK_BEGUN = re.compile(r"(?:<(?:[|｜][^\s<>|｜]{0,40}[|｜]?)?|\[(?:\|
 # that leaves them.
 PLAIN_ENDS = ("</s>", "<end_of_turn>", "<turn|>", "<seed:eos>", "[e~[")
 TURN_END = rf"{VENDOR_MARK}|{'|'.join(map(re.escape, PLAIN_ENDS))}"
-_TURN_END = re.compile(rf"\s*+({TURN_END})")
+_TURN_END = re.compile(TURN_END)
 # These, closing tags, and what else some servers leave after calls.
 _LITTER = re.compile(
-    rf"\s*+({TURN_END}|{CLOSING_TAG}|</(?:function_calls?|tool_use|use_tool|use_mcp_tool)>|<s>"
-    r"|<start_function_response>)"
+    rf"{TURN_END}|{CLOSING_TAG}|</(?:function_calls?|tool_use|use_tool|use_mcp_tool)>|<s>"
+    r"|<start_function_response>"
 )
 
 
@@ -131,7 +131,7 @@ def after_turn_ends(text: str, pos: int, but: Container[str] = ()) -> int:
 
 
 def _after(marks: re.Pattern[str], text: str, pos: int, but: Container[str]) -> int:
-    while (mark := marks.match(text, pos)) is not None and mark[1] not in but:
+    while (mark := marks.match(text, skip_space(text, pos))) and mark[0] not in but:
         pos = mark.end()
     return pos
 
@@ -223,17 +223,23 @@ def marked(
     ``name`` is the tool's); the marks that close a call, each of which may be missing; and further
     marks before which arguments that can't be read end. ``around``: marks that close all calls.
     """
-    heads = re.compile(r"\s*+" + head)
+    heads = re.compile(head)
     stops = re.compile(f"{ends}|{stop}")
-    closers = re.compile(rf"(?:\s*+(?:{ends}|{around}))*+")
+    closer = re.compile(f"{ends}|{around}")
 
     def read(src: Source, start: int) -> Block | None:
         def read_one(pos: int) -> Reading:
-            if pos > start and src.text.startswith(openers, skip_space(src.text, pos)):
+            pos = skip_space(src.text, pos)
+            if pos > start and src.text.startswith(openers, pos):
                 return None  # the next call is a block of its own
             match = heads.match(src.text, pos)
             reading = body(src, match, stops) if match else None
-            return reading and (reading[0], end_or(closers.match(src.text, reading[1]), reading[1]))
+            if reading is None:
+                return None
+            calls, end = reading
+            while closing := closer.match(src.text, skip_space(src.text, end)):
+                end = closing.end()
+            return calls, end
 
         calls, end = read_all(read_one, start)
         return Block(end, tuple(calls)) if calls else None
