@@ -57,8 +57,30 @@ async def test_what_comes_while_one_call_runs_is_the_next_one(
     journal.add([])
     store.let.set()
     await waiting
+    await journal.written()
     assert store.calls == [["a", "b", "c"], ["d"]]
     await journal.written()  # there is nothing to wait for
+
+
+async def test_nobody_waits_for_what_others_record_meanwhile() -> None:
+    class BusyProxy(SlowStore):
+        """During each write another exchange records something."""
+
+        async def write(self, change: Change, now: float) -> Mapping[str, int]:
+            await asyncio.sleep(0)
+            if len(self.calls) < 100:
+                journal.add([event("of another")])
+            return await super().write(change, now)
+
+    store = BusyProxy()
+    store.let.set()
+    journal = Journal(store, lambda: 1.0)  # type: ignore[arg-type]
+    journal.add([event("a")])
+    first, second = (asyncio.create_task(journal.written()) for _ in range(2))
+    await first
+    await second
+    assert store.calls[0] == ["a"] and len(store.calls) <= 2
+    await until(lambda: len(store.calls) > 2)  # the rest is written soon, all the same
 
 
 async def test_an_exchange_takes_along_what_waits(journal: Journal, store: SlowStore) -> None:

@@ -69,7 +69,8 @@ class RedisLink:
         self._slots = asyncio.Semaphore(MAX_CONNECTIONS)  # first come, first served
         self.health = Trouble(_NOT_ASKED)
         self._lost: str | None = _NOT_ASKED  # why calls fail at once; None: the link works
-        self._refused: set[str] = set()  # scripts and commands whose last call was refused
+        # By script or command: the error with which the server has refused its last call.
+        self._refused: dict[str, str] = {}
         self._ping_due = asyncio.Event()  # set: `_watch` is to ping the server
         self._watcher: asyncio.Task[None] | None = None
 
@@ -109,16 +110,22 @@ class RedisLink:
             self._lose(error)
             raise StoreError(self._lost) from error
         except RedisError as error:
-            self._refused.add(name)
-            self.health.begin(f"Redis refuses: {error}", what=name)
-            raise StoreError(self.health.sentence) from error
+            sentence = f"Redis refuses: {error}"
+            if name not in self._refused:  # else it is the same failure
+                self.health.begin(sentence, what=name)
+            self._refused[name] = sentence
+            raise StoreError(sentence) from error
         if name in self._refused:
-            self._refused.remove(name)
+            del self._refused[name]
             self._works()
         return answer
 
     def _works(self) -> None:
-        if self._lost is None and not self._refused:
+        if self._lost is not None:
+            return
+        if self._refused:
+            self.health.sentence = next(iter(self._refused.values()))
+        else:
             self.health.end()
 
     def _lose(self, error: BaseException) -> None:

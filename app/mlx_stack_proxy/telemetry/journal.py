@@ -88,7 +88,12 @@ class Journal:
         return change
 
     async def written(self) -> None:
-        """Write all that waits now; return when that is done, or has failed."""
+        """Write all that waits now; return when that is done, or has failed.
+
+        What is recorded meanwhile is not waited for.
+        """
+        if self._task is not None:
+            await asyncio.shield(self._task)
         self._write_now()
         if self._task is not None:
             await asyncio.shield(self._task)
@@ -111,12 +116,13 @@ class Journal:
             self._task = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
-        while self._waits:
-            try:
-                await self._write_down(self.take())
-            except Exception as error:
-                log.fault("journal_fault", error)
+        try:
+            await self._write_down(self.take())
+        except Exception as error:
+            log.fault("journal_fault", error)
         self._task = None
+        if self._waits:
+            self._write_soon()
 
     async def _write_down(self, change: Change) -> None:
         try:
