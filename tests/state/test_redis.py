@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import orjson
 import pytest
 from redis.asyncio import Redis
 
+from mlx_stack_proxy import log
+from mlx_stack_proxy.settings import ObservabilitySettings
 from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.store import (
@@ -257,6 +260,33 @@ async def test_a_server_that_refuses_to_write(own_server: RedisServer) -> None:
     while (await store.load("a", NOW)).turns < 3:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
     assert (await store.load("a", NOW)).turns == 3
+    await store.close()
+
+
+async def test_scripts_that_are_refused_by_turns_fill_no_log(
+    own_server: RedisServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The server's sentence names the script, so each script has a sentence of its own."""
+    log.configure(ObservabilitySettings(log_format="json"))
+    store = redis_store(own_server.url)
+    await store.open()
+    own_server.ask("CONFIG", "SET", "min-replicas-to-write", "1")
+    for number in range(5):
+        with pytest.raises(StoreError, match="Redis refuses"):
+            await commit(store, "a", Change(turns=1), NOW)
+        with pytest.raises(StoreError, match="Redis refuses"):
+            await store.reserve(f"t{number}", BOTH, 30, NOW, NOW + 60)
+    lines = list(map(orjson.loads, capsys.readouterr().err.splitlines()))
+    assert [line["what"] for line in lines] == ["write", "reserve"]
+    # The link is lost and found again: what is refused is refused still, and no longer the link.
+    store._link._lose(OSError("gone"))
+    while store._link._lost is not None:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+    assert "refuses" in (store.health.sentence or "")
+    own_server.ask("CONFIG", "SET", "min-replicas-to-write", "0")
+    await commit(store, "a", Change(turns=1), NOW)
+    await store.reserve("t", BOTH, 30, NOW, NOW + 60)
+    assert store.health.sentence is None
     await store.close()
 
 
