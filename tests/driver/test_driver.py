@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.driver import decisions
 from mlx_stack_proxy.driver.driver import Driver
 from mlx_stack_proxy.engine import deadlines, watch
 from mlx_stack_proxy.engine.attempt import Attempt
@@ -246,6 +247,22 @@ async def test_a_client_that_leaves_ends_its_call_and_is_told_nothing(stream: bo
     assert answer.closed
     (outcome,) = one.exchange.outcomes
     assert outcome.called and outcome.reason == "client_left"
+
+
+async def test_a_client_that_leaves_before_the_next_step_takes_no_attempt_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the cloud's cap is settled, the store is awaited between an attempt and its step."""
+    monkeypatch.setattr(decisions, "following", lambda *_: asyncio.Event().wait())
+    one = Running({"fast": [GOOD], "standard": [GOOD]}, False, {})
+    await one.until_asked()
+    async with asyncio.timeout(10):
+        while not one.exchange.outcomes:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    one.client.left.set()
+    assert await one.outcome() == "client_left"
+    metrics = one.services.metrics.render(agents=False).decode()
+    assert 'mlx_stack_attempts_total{result="ok",tier="fast"} 1.0' in metrics
 
 
 async def test_the_end_of_the_process_is_told() -> None:

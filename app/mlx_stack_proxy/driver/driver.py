@@ -307,7 +307,6 @@ class Driver(Course):
         if (call := self._call) is not None and call.began is not None:
             self._add_outcome(call, None, "client_left", None)
             self._end_for_tier(call)
-            accounts.note_attempt(self._services, self._exchange)
 
     # The end
 
@@ -315,6 +314,8 @@ class Driver(Course):
         """Count the exchange and settle its budgets, before the client's last byte; only once."""
         if not self._books_closed:
             self._books_closed = True
+            if len(self._exchange.recorded) < len(self._exchange.outcomes):
+                accounts.note_attempt(self._services, self._exchange)  # no step has followed
             accounts.count_end(self._services, self._exchange, outcome, step)
             await self._books.close(delivered=isinstance(step, (Deliver, DeliverEarlier)))
 
