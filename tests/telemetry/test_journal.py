@@ -69,14 +69,14 @@ async def test_nobody_waits_for_what_others_record_meanwhile() -> None:
         async def write(self, change: Change, now: float) -> Mapping[str, int]:
             await asyncio.sleep(0)
             if len(self.calls) < 100:
-                journal.add([event("of another")])
+                own.add([event("of another")])
             return await super().write(change, now)
 
     store = BusyProxy()
     store.let.set()
-    journal = Journal(store, lambda: 1.0)  # type: ignore[arg-type]
-    journal.add([event("a")])
-    first, second = (asyncio.create_task(journal.written()) for _ in range(2))
+    own = Journal(store, lambda: 1.0)  # type: ignore[arg-type]
+    own.add([event("a")])
+    first, second = (asyncio.create_task(own.written()) for _ in range(2))
     await first
     await second
     assert store.calls[0] == ["a"] and len(store.calls) <= 2
