@@ -71,7 +71,7 @@ async def test_nobody_there(typed: Typed, nobody: str) -> None:
         [
             "ok    configuration: no file, the defaults",
             "FAIL  LiteLLM at URL: the connection was refused",
-            "→     start it, or set upstream.base_url to its address",
+            "→     start it, or set upstream.base_url (with init: --base-url) to its address",
         ],
     )
 
@@ -149,7 +149,10 @@ async def test_a_store_that_cannot_be_used(
         assert code == 1 and lines[-2].startswith("FAIL  state: ") and why in lines[-2]
 
 
-RIGHT = "→     set upstream.base_url to where LiteLLM listens, such as http://127.0.0.1:4000"
+RIGHT = (
+    "→     set upstream.base_url (with init: --base-url) to where LiteLLM listens, "
+    "such as http://127.0.0.1:4000"
+)
 
 
 @pytest.mark.parametrize("reply", [Reply.json(b""), Reply.json({}, 404), Reply.json({}, 307)])

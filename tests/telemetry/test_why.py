@@ -24,6 +24,11 @@ def told(*attempts: dict[str, Any], **record: Any) -> str:
     return why({**WHO, "detail": {**asked, "attempts": list(attempts), "seconds": 60.0, **record}})
 
 
+def test_a_repair_need_not_end_in_a_call() -> None:
+    said = told(attempt("fast", None, repairs=["call_without_tools"]), outcome="ok", way="repaired")
+    assert "The client got the repaired reply, after 1 min. Nothing needs to be done." in said
+
+
 def test_a_call_that_could_not_be_delivered() -> None:
     bad = attempt("fast", "tool_validation_failure", wrong="edit: missing_required path")
     again = {**bad, "tier": "standard", "waited": 3.0}

@@ -17,7 +17,8 @@ from ..engine.upstream import LIVENESS_PATH, Upstream, UpstreamError
 from ..setting_types import without_v1
 from ..settings import UpstreamSettings
 
-RIGHT_ADDRESS = "set upstream.base_url to where LiteLLM listens, such as http://127.0.0.1:4000"
+_SET = "set upstream.base_url (with init: --base-url)"
+RIGHT_ADDRESS = f"{_SET} to where LiteLLM listens, such as http://127.0.0.1:4000"
 # The statuses with which LiteLLM answers a wrong key; 400 if it has no database.
 _REFUSED = (400, 401, 403)
 
@@ -80,7 +81,7 @@ class LiteLLM:
         try:
             status, body = await self._get("/v1/models", self._headers)
         except (UpstreamError, TimeoutError) as error:
-            next_step = "start it, or set upstream.base_url to its address"
+            next_step = f"start it, or {_SET} to its address"
             raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
         if status == 200 and names_in(body) is not None:
             # LiteLLM with the reliability layer inside lists our names, too, and has its own paths.

@@ -118,9 +118,10 @@ def _put_right(totals: Counts) -> list[str]:
         lines.append(f"What went wrong, by attempts: {causes}.")
     tools = labels(totals, "invalid_calls")
     if tools:
-        unnamed = {"an unknown tool": tools.pop(OTHER)} if OTHER in tools else {}
-        named = [*list(tools.items())[:MOST_NAMED], *unnamed.items()]
-        parts = ", ".join(f"{tool} {_n(count)}" for tool, count in named)
+        named = [name for name in tools if name != OTHER][:MOST_NAMED]
+        others = sum(count for name, count in tools.items() if name not in named)
+        counts = {name: tools[name] for name in named} | ({"others": others} if others else {})
+        parts = ", ".join(f"{name} {_n(count)}" for name, count in counts.items())
         lines.append(f"Calls that could not be delivered: {parts}.")
     return lines
 

@@ -35,7 +35,7 @@ _DID: Final = {
 }
 _GOT: Final = {
     "right_at_once": "The client got the reply as the model wrote it",
-    "repaired": "The client got the reply with its tool call repaired",
+    "repaired": "The client got the repaired reply",
     "found_in_text": "The client got the tool call that the model had written as text",
     "confirmed": "The client got the reply after a second one had confirmed it",
     "retried_right": "The client got a right reply, because the same tier was asked again",

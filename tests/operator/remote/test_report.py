@@ -106,10 +106,19 @@ def test_no_work_has_no_line() -> None:
     assert "worked" not in words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
 
 
-def test_calls_of_no_known_tool() -> None:
-    counts = {"requests": 9, "invalid_calls:other": 8, "invalid_calls:edit": 1}
-    said = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
-    assert "Calls that could not be delivered: edit 1, an unknown tool 8." in said
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        # `other` also counts calls that never came, and those that disobey `tool_choice`.
+        ({"other": 8, "edit": 1}, "edit 1, others 8."),
+        ({"edit": 1}, "edit 1."),
+        ({"other": 2} | dict.fromkeys("abcdefg", 1), "a 1, b 1, c 1, d 1, e 1, others 4."),
+    ],
+)
+def test_calls_that_were_not_delivered(calls: dict[str, int], said: str) -> None:
+    counts = {"requests": 9, **{f"invalid_calls:{tool}": n for tool, n in calls.items()}}
+    lines = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
+    assert f"Calls that could not be delivered: {said}" in lines
 
 
 def test_an_agent_alone() -> None:
