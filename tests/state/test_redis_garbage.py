@@ -58,6 +58,17 @@ async def test_a_session_that_makes_no_sense_is_left_out_and_counted(
     await store.close()
 
 
+async def test_an_agents_sessions_are_listed_beside_it(
+    store: RedisStore, redis_server: RedisServer
+) -> None:
+    await commit(store, "good", Change(turns=1, agent="codex", request_id="r"), NOW)
+    write(redis_server, ("SET", "s:bad", "x"))
+    assert [one.session for one in await store.sessions(NOW, agent="codex")] == ["good"]
+    assert await store.count_sessions(NOW, agent="codex") == 1
+    assert store.health.sentence is None
+    await store.close()
+
+
 async def test_breakers_and_events_that_make_no_sense(
     store: RedisStore, redis_server: RedisServer
 ) -> None:

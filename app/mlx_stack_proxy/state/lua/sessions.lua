@@ -17,7 +17,7 @@ if agent == '' then
   end
 else
   for _, name in ipairs(redis.call('ZREVRANGEBYSCORE', index, '+inf', now - ttl)) do
-    if redis.call('HGET', PREFIX .. ':s:' .. name, 'agent') == agent then
+    if redis.pcall('HGET', PREFIX .. ':s:' .. name, 'agent') == agent then
       number = number + 1
       if number > tonumber(offset) and #found < tonumber(limit) then
         add(name)
