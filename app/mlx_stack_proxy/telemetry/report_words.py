@@ -117,8 +117,7 @@ def _put_right(totals: Counts) -> list[str]:
     if causes := _causes(totals, "failed", _WRONG):
         lines.append(f"What went wrong, by attempts: {causes}.")
     tools = labels(totals, "invalid_calls")
-    if tools:
-        named = [name for name in tools if name != OTHER][:MOST_NAMED]
+    if named := [name for name in tools if name != OTHER][:MOST_NAMED]:
         others = sum(count for name, count in tools.items() if name not in named)
         counts = {name: tools[name] for name in named} | ({"others": others} if others else {})
         parts = ", ".join(f"{name} {_n(count)}" for name, count in counts.items())

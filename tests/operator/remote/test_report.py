@@ -119,6 +119,9 @@ def test_calls_that_were_not_delivered(calls: dict[str, int], said: str) -> None
     counts = {"requests": 9, **{f"invalid_calls:{tool}": n for tool, n in calls.items()}}
     lines = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
     assert f"Calls that could not be delivered: {said}" in lines
+    counts = {"requests": 9, "failed:tool_validation_failure": 8, "invalid_calls:other": 8}
+    lines = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
+    assert "a wrong tool call 8." in lines and "could not be delivered" not in lines
 
 
 def test_an_agent_alone() -> None:
