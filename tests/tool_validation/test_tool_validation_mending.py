@@ -208,3 +208,24 @@ def test_a_readable_history_is_sent_as_it_came(arguments: Any) -> None:
     one.on_request()
     assert one.request.body["messages"][0] is history[0]
     assert one.remarks().incidents == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '<tool_call>{"name": "search", "arguments": {"query": "a\\ud83d"}}</tool_call>',
+        "<tool_call>{'name': 'search', 'arguments': {'query': 'a\\ud83d'}}</tool_call>",
+        '{"name": "search", "arguments": {"query": "a\\ud83d"}}',
+        '[search(query="a\\ud83d")]',
+    ],
+)
+def test_half_a_character_in_a_rescued_call(text: str) -> None:
+    one = attempt(asked(stream=True), stages=[stage()])
+    out = relayed(one, [stream_bytes(with_role({"content": text}))])
+    assert rb'"arguments":"{\"query\": \"a\\ud83d\"}"' in out
+
+
+def test_half_a_character_in_the_name_of_a_rescued_call() -> None:
+    text = '<tool_call>{"name": "search\\ud83d", "arguments": {"query": "a"}}</tool_call>'
+    (failure,) = judged(message(text=text)).failures
+    assert (failure.tool, failure.kind) == ("search?", "unknown_tool")

@@ -240,9 +240,11 @@ class _Collector:
                 block = None
             if block is None or block.end <= candidate.start:
                 continue
-            named = [(tools.tool_named(call.name), call) for call in block.calls]
-            known = [Call(name, call.arguments, format=row.name) for name, call in named if name]
-            unknown = [call.name for name, call in named if name is None and tools]
+            # A model can escape half a character, which an error could not be written with.
+            names = [call.name.encode("utf-8", "replace").decode() for call in block.calls]
+            named = list(zip(map(tools.tool_named, names), names, block.calls, strict=True))
+            known = [Call(name, call.arguments, format=row.name) for name, _, call in named if name]
+            unknown = [given for name, given, _ in named if name is None and tools]
             if known or row.where is Where.MARK:
                 self._unknown += unknown
             elif unknown:

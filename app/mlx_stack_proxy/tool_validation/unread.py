@@ -13,9 +13,10 @@ import re
 from typing import Final
 
 from ..wire.call import Call
+from ..wire.json_text import write
 from ..wire.thoughts import REASONING_ENDS, after_thoughts
 from .formats import python_calls
-from .formats.base import CLOSING_TAG, Source, dumps, json_members, json_object, skip_space
+from .formats.base import CLOSING_TAG, Source, json_members, json_object, skip_space
 from .formats.context import closer_at
 from .formats.json_calls import bare_envelope, read_calls
 from .formats.table import FENCES, ROWS, TRIGGER, begins_calls, own_tags
@@ -157,7 +158,7 @@ def _after_name(src: Source, index: int) -> list[Call]:
     words = _NAME.findall(src.text, max(0, index - CLOSE), index)
     name = next((word for word in reversed(words) if word in src.tools), None)
     reading = json_members(src, index) if name else None
-    return [Call(name, dumps(reading[0]))] if name and reading and reading[0] else []
+    return [Call(name, write(reading[0]))] if name and reading and reading[0] else []
 
 
 def _as_element(text: str, tools: ToolSet) -> str | None:

@@ -17,7 +17,7 @@ from typing import Any
 from ...frozen import frozen
 from ...wire.call import Call
 from ...wire.json_reader import JsonReader
-from ...wire.json_text import Unreadable
+from ...wire.json_text import Unreadable, write
 from ..tools import ToolSet
 
 # Characters that failed readings of one reply may examine; then the rest of the reply stays text.
@@ -278,14 +278,9 @@ def skip_space(text: str, pos: int) -> int:
     return end_or(_SPACE.match(text, pos), pos)
 
 
-def dumps(value: Any) -> str:
-    """Return JSON text with unescaped Unicode; raise TypeError for a value that JSON lacks."""
-    return json.dumps(value, ensure_ascii=False)
-
-
 def object_of(members: Iterable[tuple[str, Any]]) -> str:
     """Return an object's JSON text. A repeated key stays repeated, for the check to report."""
-    return "{" + ", ".join(f"{dumps(key)}: {dumps(value)}" for key, value in members) + "}"
+    return "{" + ", ".join(f"{write(key)}: {write(value)}" for key, value in members) + "}"
 
 
 def json_object(text: str) -> dict[str, Any] | None:

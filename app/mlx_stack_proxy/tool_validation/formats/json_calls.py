@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...wire.call import Call
+from ...wire.json_text import write
 from ..tools import ToolSet
 from .base import (
     Head,
     Reading,
     Source,
     Stop,
-    dumps,
     end_or,
     json_members,
     json_object,
@@ -75,7 +75,7 @@ def marked_envelope(members: Members) -> list[Call]:
     """Like ``envelope``, and read ``{name: {arguments}}`` if the name is not a known key."""
     if len(members) == 1 and members.keys().isdisjoint(_KNOWN_KEYS):
         (name, member), *_ = members.items()
-        return [Call(name, dumps(member))] if isinstance(member, dict) else []
+        return [Call(name, write(member))] if isinstance(member, dict) else []
     return envelope(members)
 
 
@@ -115,7 +115,7 @@ def arguments_of(members: Members) -> str:
     value = next((members[key] for key in ARGUMENT_KEYS if key in members), None)
     if isinstance(value, str):  # the text itself
         return value.strip() or "{}"
-    return "{}" if value is None else dumps(value)
+    return "{}" if value is None else write(value)
 
 
 def _nested(value: object) -> list[Call]:
@@ -199,7 +199,7 @@ def object_text(src: Source, pos: int, stop: Stop, mark: str = "") -> tuple[str,
     if reading is not None:
         end = end_or((_CLOSE_FENCE if fence else _STRAY).match(text, reading[1]), reading[1])
         written = text[index : reading[1]]
-        return written if json_object(written) is not None else dumps(reading[0]), end
+        return written if json_object(written) is not None else write(reading[0]), end
     end = src.find_stop(stop, index)
     raw = text[index:end].strip().removesuffix("```").rstrip()
     return (raw.replace(mark, '"') if mark else raw) or "{}", end

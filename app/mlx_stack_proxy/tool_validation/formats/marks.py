@@ -10,6 +10,7 @@ import re
 from functools import partial
 
 from ...wire.call import Call
+from ...wire.json_text import write
 from ..tools import ToolSet
 from . import python_calls
 from .base import (
@@ -21,7 +22,6 @@ from .base import (
     Stop,
     Where,
     alternatives,
-    dumps,
     json_object,
     marked,
 )
@@ -152,7 +152,7 @@ def _read_only_parameter(src: Source, head: Head, stop: Stop) -> Reading:
     if len(required) != 1 or end < 0:
         return None
     text = src.text[head.end() : end].removesuffix("\n")
-    return [Call(head["name"], dumps({required[0]: text}))], end
+    return [Call(head["name"], write({required[0]: text}))], end
 
 
 def _plamo(word: str) -> str:

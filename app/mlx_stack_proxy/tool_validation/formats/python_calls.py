@@ -12,7 +12,7 @@ from typing import Any
 
 from ...wire.call import Call
 from ...wire.json_reader import JsonReader
-from ...wire.json_text import Unreadable
+from ...wire.json_text import Unreadable, write
 from ..names import MAX_NAME
 from ..tools import ToolSet
 from .base import (
@@ -23,7 +23,6 @@ from .base import (
     Source,
     Where,
     begins_reply,
-    dumps,
     end_or,
     json_members,
     json_object,
@@ -77,7 +76,7 @@ def read_call(src: Source, pos: int) -> Reading:
         return None
     # Llama 3.1 calls its built-in tools as `brave_search.call(query="…")`.
     bare = name[0] if src.tools.tool_named(name[0]) is not None else name[0].removesuffix(".call")
-    return [Call(bare, dumps(bound))], reader.position
+    return [Call(bare, write(bound))], reader.position
 
 
 def _bind(src: Source, name: str, arguments: list[tuple[str | None, Any]]) -> dict[str, Any] | None:
@@ -171,13 +170,13 @@ def _read_object(src: Source, pos: int) -> Reading:
     if name is None or not src.text.startswith("{", opening):
         return None
     if (reading := json_members(src, opening)) is not None:
-        return [Call(name[0], dumps(reading[0]))], reading[1]
+        return [Call(name[0], write(reading[0]))], reading[1]
     if (bare := _BARE_VALUES.match(src.text, opening)) is None:
         return None
     schema, values = src.tools.schema_of(name[0]), {}
     for pair in _BARE_VALUE.finditer(bare[0]):
         values[pair[1]] = typed(pair[2].strip(), types_of(schema.properties.get(pair[1])))
-    return [Call(name[0], dumps(values))], bare.end()
+    return [Call(name[0], write(values))], bare.end()
 
 
 # Its opener is an offered tool's name at the reply's beginning, so the row lists none.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from ...wire.call import Call
+from ...wire.json_text import write
 from ..tools import ToolSet
 from . import python_calls
 from .base import (
@@ -22,7 +23,6 @@ from .base import (
     Stop,
     Where,
     after_tail,
-    dumps,
     end_or,
     json_object,
     marked,
@@ -180,7 +180,7 @@ def _read_words(src: Source, head: Head, stop: Stop) -> Reading:
         raw = pair[2][1:-1] if pair[2][0] in "\"'" else pair[2]
         values[pair[1]] = typed(raw, types_of(schema.properties.get(pair[1])))
         end = pair.end()
-    return [Call(head["name"], dumps(values))], end
+    return [Call(head["name"], write(values))], end
 
 
 # Nested elements: MiniMax M3. Attributes: Kimi K3.
