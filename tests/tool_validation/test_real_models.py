@@ -191,6 +191,17 @@ def test_a_run_of_whole_calls_before_a_length_cut_goes_out() -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        f"<tools>\n  <function>\n    {{{BARE}}}\n  </function>\n</tools>",
+        f"<tools><function>{{{BARE}}}</function>",
+    ],
+)
+def test_a_call_in_an_element_among_the_tools_is_one(text: str) -> None:
+    assert calls(text) == [MOMO]
+
+
+@pytest.mark.parametrize(
     ("text", "made_up"),
     [
         ("<tool_response>\n3,Cyd\n</tool_response>", True),

@@ -54,8 +54,10 @@ _PLAIN = ("```", "```json", "```xml")  # general fences, in which any JSON may s
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
 _STOP = re.compile("```|</tool_call>")
 _TOOLS = "<tools>"
-_NEXT = re.compile(r"[\s,]*+(?=\{)")
-_TOOLS_END = re.compile(r"\s*+</tools>")
+# Some put each object there into an element of its own.
+_NEXT = re.compile(r"(?:[\s,]|</?function>)*+(?=\{)")
+_IN_TOOLS = re.compile(r"\s*+<function>")
+_TOOLS_END = re.compile(r"(?:\s*+</function>)?+\s*+</tools>")
 _CLOSER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=\n|\Z))?+")
 
 
@@ -118,6 +120,14 @@ def _read_in_tools(src: Source, start: int) -> Block | None:
     return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 
 
+def _follow_in_tools(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether an object that may be a call follows ``<tools>``, or an element's begin there."""
+    rest = text[pos : pos + _WAITS].lstrip()
+    if "<function>".startswith(rest):
+        return True
+    return follow_list(text, end_or(_IN_TOOLS.match(text, pos), pos), tools)
+
+
 def _is_whole(src: Source, start: int, end: int) -> bool:
     """Whether these calls are the whole reply; one more call after them may have been cut off."""
     begun = _BEGUN.match(src.text, end)
@@ -136,5 +146,5 @@ FORMATS = (
     Format("json_fence", (*_PLAIN, *FENCES), read, Where.FENCE, follow_list),
     Format("bare_json", ("{",), read, Where.JSON, follow),
     Format("bare_json", ("[",), read, Where.JSON, follow_list),
-    Format("bare_json", (_TOOLS,), _read_in_tools, Where.JSON, follow_list),
+    Format("bare_json", (_TOOLS,), _read_in_tools, Where.JSON, _follow_in_tools),
 )
