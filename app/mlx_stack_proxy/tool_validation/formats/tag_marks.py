@@ -219,9 +219,7 @@ FORMATS = (
     _minicpm("parameter", "line", known_only=False),
     _invoke("minimax_m2_invoke", ("<minimax:tool_call>",), "lines"),
     _BARE_INVOKE,
-    Format(
-        "minimax_m2_invoke", ("minimax:tool_call>", "invoke name="), _BARE_INVOKE.read, Where.LINE
-    ),
+    Format("minimax_m2_invoke", _BARE_TAGS, _BARE_INVOKE.read, Where.LINE),
     _invoke("deepseek_dsml", _IN_TOKENS),
     _invoke("invoke_xml", _INVOKES),
     Format("glimmer", ("to=",), _read_message, Where.LINE, _follow_receiver),
