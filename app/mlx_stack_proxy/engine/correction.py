@@ -228,15 +228,11 @@ def _signatures(body: Mapping[str, Any]) -> list[str]:
 
 
 def _schemas(body: Mapping[str, Any], tools: set[str]) -> list[str]:
-    lines = []
-    for tool in body.get("tools") or ():
-        function = tool.get("function")
-        if not isinstance(function, dict) or function.get("name") not in tools:
-            continue
-        schema = _as_json(function.get("parameters"))
-        if schema:
-            lines.append(f"The arguments of {function['name']} must match: {schema}")
-    return lines
+    return [
+        f"The arguments of {function['name']} must match: {schema}"
+        for function in _functions(body)
+        if function["name"] in tools and (schema := _as_json(function.get("parameters")))
+    ]
 
 
 def _shown_schemas(body: Mapping[str, Any], failures: Iterable[CallFailure]) -> list[str]:

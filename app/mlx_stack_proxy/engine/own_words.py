@@ -19,7 +19,7 @@ from ..wire.thoughts import after_thoughts
 from .gate import Gate
 
 LEAST: Final = 4  # words; a shorter reply may be an answer that we happen to have used
-MOST: Final = 8_000  # characters that are held; what we add is shorter, but for a tool's schema
+MOST: Final = 8_000  # characters held at most; only a tool's schema makes our words longer
 _WORD: Final = re.compile(r"\w+")
 _TAG: Final = re.compile(r"<[^<>\s]{1,40}(?:>|\Z)")  # at the end also one that isn't whole yet
 _Message = dict[str, Any]

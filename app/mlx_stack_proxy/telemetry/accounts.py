@@ -161,7 +161,7 @@ def as_data(record: Record) -> dict[str, Any]:
 
 
 class Requester(NamedTuple):
-    """Of whom an event tells; each field is "" where the event belongs to no request."""
+    """Whom an event is about; each field is "" where the event belongs to no request."""
 
     request_id: str = ""
     session: str = ""  # its hash
