@@ -33,9 +33,12 @@ def limited(limit: int = 10, *, local: bool = True, **asked: Any) -> Attempt:
     return one
 
 
-def taken(one: Attempt, *chunks: Json) -> tuple[Json, bool]:
+def taken(one: Attempt, *chunks: Json, at_once: bool = True) -> tuple[Json, bool]:
     """What the client gets of these chunks, and whether it is told that they were cut."""
-    one.feed(b"".join(map(data, chunks)) + DONE)
+    frames = [*map(data, chunks), DONE]
+    for read in [b"".join(frames)] if at_once else frames:
+        if not one.over:
+            one.feed(read)
     one.settle()
     return one.completion(), one.remarks().reply_notes.get("Truncated") == "max_output_tokens"
 
@@ -155,9 +158,12 @@ def with_usage(one: Json, tokens: int, **more: Any) -> Json:
 def test_what_was_written_until_the_cut_is_counted(
     limit: int, pieces: list[Json], counted: Any
 ) -> None:
-    whole, cut = taken(limited(limit), ROLE, *pieces)
+    whole, cut = taken(limited(limit), ROLE, *pieces, at_once=False)
     assert cut
     assert whole["usage"]["completion_tokens"] in counted
+    # All that one read of the network brought was written, too.
+    at_once, cut = taken(limited(limit), ROLE, *pieces)
+    assert at_once["choices"] == whole["choices"] and cut
 
 
 def test_a_whole_usage_in_the_piece_that_is_one_too_many_stays() -> None:

@@ -77,7 +77,11 @@ class Attempt:
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
         self._reader = ChunkReader(
-            f"chatcmpl-{exchange.id}", model, self._usage_check, self._expected_choices
+            f"chatcmpl-{exchange.id}",
+            model,
+            self._usage_check,
+            self._expected_choices,
+            joins=not exchange.request.stream,
         )
         self._renderer = self._new_renderer(exchange, committed)
         hold_whole = exchange.hold_whole or self._text_was_out or self._pipeline.hold_whole()
@@ -165,12 +169,10 @@ class Attempt:
         if self._fed > MAX_STREAM:
             self.verdict = _TOO_LONG
         try:
-            for frame in self._frames.feed(data):
+            for delta in self._reader.read_all(self._frames.feed(data)):
                 if self.done or self.verdict is not None:
                     break
-                delta = self._reader.read(frame)
-                if delta is not None:
-                    self._take(delta, out)
+                self._take(delta, out)
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = Failure("server_error", f"upstream sent {error}", status=200)
         return b"".join(out) if len(out) != 1 else out[0]

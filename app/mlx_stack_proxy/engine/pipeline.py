@@ -8,9 +8,9 @@ stage out for the rest of the attempt, and goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from ..wire.delta import Delta
 from ..wire.reply import Reply
@@ -22,6 +22,7 @@ from .steps import Start, start_on
 from .tier_view import TierView
 from .verdicts import Verdict, severest
 
+P = ParamSpec("P")
 T = TypeVar("T")
 FaultReport = Callable[[str, Exception], None]
 
@@ -95,9 +96,10 @@ class Stage:
         """Drop what is remembered of a session. ``session``: its hash; None: of all sessions."""
 
 
-def _takes_part(stage: Stage, exchange: Exchange) -> bool:
-    """Whether the client has not left the stage out."""
-    return not stage.bypass or stage.bypass not in exchange.controls.bypass
+def _taking_part(stages: Sequence[Stage], exchange: Exchange) -> Sequence[Stage]:
+    """Return the stages that the client has not left out."""
+    bypass = exchange.controls.bypass
+    return [one for one in stages if not one.bypass or one.bypass not in bypass]
 
 
 def first_tier(
@@ -109,12 +111,11 @@ def first_tier(
     that raises is left out.
     """
     start = start_on(exchange.route.first)
-    for stage in reversed(stages):
-        if _takes_part(stage, exchange):
-            try:
-                start = stage.admit(exchange, start, view)
-            except Exception as error:
-                report(stage.name, error)
+    for stage in reversed(_taking_part(stages, exchange)):
+        try:
+            start = stage.admit(exchange, start, view)
+        except Exception as error:
+            report(stage.name, error)
     return start
 
 
@@ -126,24 +127,17 @@ class Pipeline:
     def __init__(self, stages: Sequence[Stage], exchange: Exchange, report: FaultReport) -> None:
         self._report = report
         self._states: list[tuple[str, StageState]] = []
-        for stage in stages:
-            if not _takes_part(stage, exchange):
-                continue
+        for stage in _taking_part(stages, exchange):
             try:
                 if (state := stage.open(exchange)) is not None:
                     self._states.append((stage.name, state))
             except Exception as error:
                 report(stage.name, error)
         self._opened = self._states  # keeps the stages that are left out later, for their remarks
-        # A stage that doesn't watch costs nothing per frame.
-        self._watching = [
-            (name, state)
-            for name, state in self._states
-            if type(state).watch is not StageState.watch
-        ]
+        self._watching = self._with(StageState.watch)
 
     def on_request(self, request: UpstreamRequest) -> None:
-        for name, state in list(self._states):
+        for name, state in self._with(StageState.on_request):
             body_before = dict(request.body)
             try:
                 state.on_request(request)
@@ -165,31 +159,44 @@ class Pipeline:
 
     def text_holds(self) -> list[TextHold]:
         """Return the stages' text holds, in the stages' order."""
-        return list(filter(None, self._each(lambda state: state.text_hold())))
+        return self._ask(StageState.text_hold)
 
     def hold_whole(self) -> bool:
         """Whether any stage wants the whole reply held."""
-        return any(self._each(lambda state: state.hold_whole()))
+        return bool(self._ask(StageState.hold_whole))
 
     def is_slow(self, reply: Reply) -> bool:
         """Whether a thread should call :meth:`end`."""
-        return any(self._each(lambda state: state.is_slow(reply)))
+        return bool(self._ask(StageState.is_slow, reply))
 
     def end(self, reply: Reply) -> Verdict | None:
         """Let all stages mend, then judge; return the severest verdict."""
-        for _ in self._each(lambda state: state.mend(reply)):
-            pass
-        return severest(list(filter(None, self._each(lambda state: state.judge(reply)))))
+        self._ask(StageState.mend, reply)
+        return severest(self._ask(StageState.judge, reply))
 
-    def _each(self, call: Callable[[StageState], T]) -> Iterator[T]:
-        """Yield each stage's answer; a stage that raises is left out from then on."""
-        for name, state in list(self._states):
+    def _with(self, hook: Callable[..., object]) -> list[tuple[str, StageState]]:
+        """Return the states that have a hook of their own: no other is called."""
+        name = hook.__name__
+        return [entry for entry in self._states if getattr(type(entry[1]), name) is not hook]
+
+    def _ask(
+        self,
+        hook: Callable[Concatenate[StageState, P], T | None],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> list[T]:
+        """Return the stages' answers, without the empty ones.
+
+        A stage that raises is left out from then on.
+        """
+        answers = []
+        for name, state in self._with(hook):
             try:
-                answer = call(state)
+                if answer := getattr(state, hook.__name__)(*args, **kwargs):
+                    answers.append(answer)
             except Exception as error:
                 self._leave_out(name, state, error)
-            else:
-                yield answer
+        return answers
 
     def remarks(self) -> Remarks:
         """Join the remarks of all opened stages so far."""
@@ -202,4 +209,4 @@ class Pipeline:
     def _leave_out(self, name: str, state: StageState, error: Exception) -> None:
         self._report(name, error)
         self._states = [entry for entry in self._states if entry[1] is not state]
-        self._watching = [entry for entry in self._watching if entry[1] is not state]
+        self._watching = self._with(StageState.watch)

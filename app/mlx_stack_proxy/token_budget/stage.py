@@ -89,8 +89,9 @@ class _BudgetState(StageState):
             # If the thinking alone exceeds the limit, the answer still gets the whole limit.
             thoughts, text = choice.thought.count, piece.delta.content or ""
             room = limit - thoughts if thoughts < limit else limit
-            if text and choice.written.count > room:
-                self._ends.setdefault(piece.index, choice.written.size - len(text))
+            if text and (surplus := choice.written.count - room) > 0:
+                beyond = sum(map(len, (delta.texts or [text])[-surplus:]))
+                self._ends.setdefault(piece.index, choice.written.size - beyond)
             self._too_long = self._too_long or _tokens(choice) > limit
         over = sum(map(_tokens, reply.choices.values())) > limit * self._expected_choices
         return Cut("max_output_tokens", "length") if over else None

@@ -10,7 +10,7 @@ brought into form: a field is spelled as OpenAI does where another spelling can 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +18,7 @@ import orjson
 from msgspec import UNSET
 
 from . import field_forms, json_text, sse
-from .delta import CHUNK, DECODE, ChoiceDelta, Chunk, Counts, Delta, index_of, render, typed
+from .delta import CHUNK, DECODE, ChoiceDelta, Chunk, Counts, Delta, Said, index_of, render, typed
 
 MAX_CHOICES: Final = 128  # of a reply: a client may ask for no more
 Believes = Callable[[Mapping[str, Any] | Counts], bool]
@@ -43,6 +43,7 @@ class ChunkReader:
     ``id`` and ``model`` stand in chunks that lack them, until a chunk says its own. A usage that
     ``believes`` refuses is left out, because it can't be true. Of the choices, the first
     ``expected`` that begin are kept: what a server sends unasked is no part of the reply.
+    ``joins``: the client gets no frames, so those that came together may be read as one.
     """
 
     def __init__(
@@ -51,8 +52,11 @@ class ChunkReader:
         model: str,
         believes: Believes = lambda usage: True,
         expected: int = MAX_CHOICES,
+        *,
+        joins: bool = False,
     ) -> None:
         self._believes = believes
+        self._joins = joins
         self._expected = expected
         self.begun: set[int] = set()  # choices of which a chunk, and so the role, has gone out
         self._called: set[int] = set()  # choices that have made a call
@@ -77,17 +81,45 @@ class ChunkReader:
         fields = zip(_OF_SERVER, values, strict=True)
         self._of_server |= {key: value for key, value in fields if value is not None}
 
-    def read(self, frame: sse.Frame) -> Delta | None:
-        """Return what a frame says; None for a comment, or a chunk that says nothing.
+    def read_all(self, frames: Iterable[sse.Frame]) -> Iterator[Delta]:
+        """Yield what frames say: nothing of a comment, or of a chunk that says nothing.
 
+        With ``joins``, frames that only add text to one choice become one delta, without a frame.
         Raises :class:`MalformedChunk`.
         """
-        data = frame.data
-        if data is None:  # a comment: it is for us at most, and may look like one of ours
-            return None
-        try:
-            chunk = DECODE(data)
-        except _NOT_IN_FORM:
+        texts: Delta | None = None  # the text that the next frame may add to
+        for frame in frames:
+            data = frame.data
+            if data is None:  # a comment: it is for us at most, and may look like one of ours
+                continue
+            chunk: Chunk | None
+            try:
+                chunk = DECODE(data)
+            except _NOT_IN_FORM:
+                chunk = None
+            text = _text_alone(chunk) if self._joins and chunk is not None else ""
+            if texts is not None:
+                if text and chunk is not None and chunk.choices[0].index == texts.choices[0].index:
+                    texts.texts.append(text)
+                    continue
+                yield _joined_texts(texts)
+                texts = None
+            delta = self._read(frame, data, chunk)
+            if text and delta is not None:
+                texts = delta
+                texts.texts = [text]
+            elif delta is not None:
+                yield delta
+        if texts is not None:
+            yield _joined_texts(texts)
+
+    def read(self, frame: sse.Frame) -> Delta | None:
+        """Return what one frame says, as :meth:`read_all`; None if it says nothing."""
+        return next(self.read_all((frame,)), None)
+
+    def _read(self, frame: sse.Frame, data: bytes, chunk: Chunk | None) -> Delta | None:
+        """Return what a frame says. ``chunk``: its data, if it is in form."""
+        if chunk is None:
             return self._read_other(frame, data)
         usage = chunk.usage
         if usage is not None and not self._believes(usage):
@@ -242,6 +274,22 @@ class ChunkReader:
             if formed is not None:
                 yield typed(render(formed), formed)
         yield Delta(sse.DONE_FRAME, done=True)
+
+
+def _text_alone(chunk: Chunk) -> str:
+    """Return the text of a chunk that brings nothing else; "" for any other chunk."""
+    if len(chunk.choices) != 1 or chunk.usage is not None:
+        return ""
+    piece = chunk.choices[0]
+    text = piece.delta.content
+    return text if text and piece == ChoiceDelta(piece.index, Said(text)) else ""
+
+
+def _joined_texts(delta: Delta) -> Delta:
+    if len(delta.texts) > 1:
+        delta.raw = b""
+        delta.choices[0].delta.content = "".join(delta.texts)
+    return delta
 
 
 def _choices_of(payload: Mapping[str, Any]) -> list[Any]:

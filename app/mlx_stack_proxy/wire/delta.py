@@ -117,6 +117,7 @@ class Delta(Struct, gc=False):
     more: dict[str, Any] | None = None
     other: tuple[int, ...] = ()  # choices with content that no stage looks into: audio, images
     done: bool = False  # the frame is ``[DONE]``
+    texts: list[str] = []  # the texts of frames that were read as one delta
     kinds: int = 0  # what it brought, once the reply has taken it
     grown: list[tuple[int, Call, str]] = []  # of its calls: choice, call, new arguments
 

@@ -18,12 +18,13 @@ class Growing:
         self.bytes = utf8_size(text)
         self.count = 0  # pieces that came
 
-    def add(self, piece: str) -> None:
+    def add(self, piece: str, count: int = 1) -> None:
+        """Add a piece, or ``count`` pieces that came together."""
         self._pieces.append(piece)
         size = len(piece)
         self.size += size
         self.bytes += size if piece.isascii() else utf8_size(piece)
-        self.count += 1
+        self.count += count
 
     def text(self) -> str:
         if self._pieces:

@@ -152,8 +152,9 @@ class Reply:
                 kinds |= REASONING
             if text := said.content:
                 choice = choice or self.choice(piece.index)
-                choice.written.add(text)
-                self.pieces += 1
+                count = len(delta.texts) or 1
+                choice.written.add(text, count)
+                self.pieces += count
                 kinds |= TEXT
             if said.refusal or said.tool_calls or piece.finish_reason:
                 kinds |= self._take_rest(delta, piece)
