@@ -1,18 +1,28 @@
-"""The metrics (docs/observability.md). Labels are bounded: no session, path or free text."""
+"""The metrics (docs/observability.md). Labels are bounded: no session, path or free text.
+
+Each request adds to a dozen numbers, so they are kept in plain dictionaries; the library of
+Prometheus writes them down at a scrape. CPU, memory and files of the process have the names that
+Prometheus' libraries share; the Python one reads them from /proc, which macOS doesn't have.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any, Final
 
-import prometheus_client
 import psutil
-from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily as Counter
 from prometheus_client.core import GaugeMetricFamily as Gauge
+from prometheus_client.core import HistogramMetricFamily as Histogram
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from ..state.hourly import bounded
 
@@ -69,76 +79,77 @@ _HISTOGRAMS: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 
 
-class Metrics:
-    """One process's metrics, in their own registry."""
+_PREFIX: Final = "mlx_stack_"
+_AGENTS: Final = "agent_requests"  # which has agents' names, and not everybody may see those
+
+
+class Metrics(Collector):
+    """One process's metrics."""
 
     def __init__(self, queues: ReadQueues, degraded: ReadDegraded, pressure: ReadPressure) -> None:
-        self.registry = CollectorRegistry()
-        self._metrics: dict[str, Any] = {}
-        for make, rows in ((Counter, _COUNTERS), (prometheus_client.Gauge, _GAUGES)):
-            for name, (text, *labels) in rows.items():
-                metric = make(f"mlx_stack_{name}", text, labels, registry=self.registry)
-                self._metrics[name] = metric
-        for name, (bounds, text, *labels) in _HISTOGRAMS.items():
-            self._metrics[name] = Histogram(
-                f"mlx_stack_{name}", text, labels, buckets=bounds, registry=self.registry
-            )
+        self._queues, self._degraded, self._pressure = queues, degraded, pressure
+        self._process = psutil.Process()
         self._agents: set[str] = set()
-        self.registry.register(_Readings(queues, degraded, pressure))
+        # By name and the values of all labels. A metric without labels begins at 0.
+        self._numbers: defaultdict[tuple[str, ...], float] = defaultdict(float)
+        for name, (_, *labels) in [*_COUNTERS.items(), *_GAUGES.items()]:
+            if not labels:
+                self._numbers[name,] = 0.0
+        # Of histograms: the observations up to each bound, those beyond the last, and their sum.
+        self._observed: dict[tuple[str, ...], list[float]] = {}
+        for name, (bounds, _, *labels) in _HISTOGRAMS.items():
+            if not labels:
+                self._observed[name,] = [0.0] * (len(bounds) + 2)
+        self.registry = CollectorRegistry()
+        self.registry.register(self)
 
     def count(self, name: str, *labels: str, by: float = 1) -> None:
         """Add to a counter; ``labels``: the values of all its labels, in their order."""
-        self._of(name, labels).inc(by)
+        self._numbers[name, *labels] += by
 
     def observe(self, name: str, seconds: float, *labels: str) -> None:
         """Add an observation to a histogram."""
-        self._of(name, labels).observe(seconds)
+        bounds = _HISTOGRAMS[name][0]
+        row = self._observed.get((name, *labels))
+        if row is None:
+            row = self._observed[name, *labels] = [0.0] * (len(bounds) + 2)
+        row[bisect_left(bounds, seconds)] += 1
+        row[-1] += seconds
 
     def set(self, name: str, value: float, *labels: str) -> None:
         """Set a gauge."""
-        self._of(name, labels).set(value)
-
-    def _of(self, name: str, labels: tuple[str, ...]) -> Any:
-        metric = self._metrics[name]
-        return metric.labels(*labels) if labels else metric
+        self._numbers[name, *labels] = value
 
     def count_agent(self, agent: str, outcome: str) -> None:
         """Count an ended exchange for its agent; for ``other`` if there are too many agents."""
-        self.count("agent_requests", bounded(agent, self._agents), outcome)
+        self._numbers[_AGENTS, bounded(agent, self._agents), outcome] += 1
 
     def render(self, *, agents: bool) -> bytes:
         """Return the metrics as Prometheus text.
 
         ``agents``: include those with agents' names, which not everybody may see.
         """
-        hidden = () if agents else ("mlx_stack_agent_requests",)
-        return generate_latest(SimpleNamespace(collect=lambda: self._families(hidden)))
-
-    def _families(self, hidden: Collection[str]) -> Iterator[Metric]:
-        """Yield the registry's metrics, without the samples that tell when a counter was made."""
-        for family in self.registry.collect():
-            if family.name in hidden:
-                continue
-            family.samples = [
-                sample for sample in family.samples if not sample.name.endswith("_created")
-            ]
-            yield family
-
-
-class _Readings(Collector):
-    """Metrics that are read for each scrape, so that no request has to keep them up to date.
-
-    The process's CPU, memory and files have the names that Prometheus' libraries share. The Python
-    library's own collector reads /proc, which macOS doesn't have.
-    """
-
-    def __init__(self, queues: ReadQueues, degraded: ReadDegraded, pressure: ReadPressure) -> None:
-        self._queues = queues
-        self._degraded = degraded
-        self._pressure = pressure
-        self._process = psutil.Process()
+        families = (one for one in self.collect() if agents or one.name != _PREFIX + _AGENTS)
+        return generate_latest(SimpleNamespace(collect=lambda: families))
 
     def collect(self) -> Iterator[Metric]:
+        families: dict[str, Any] = {}
+        for make, rows in ((Counter, _COUNTERS), (Gauge, _GAUGES)):
+            for name, (text, *labels) in rows.items():
+                families[name] = make(_PREFIX + name, text, labels=labels)
+        for name, (_, text, *labels) in _HISTOGRAMS.items():
+            families[name] = Histogram(_PREFIX + name, text, labels=labels)
+        for (name, *values), number in list(self._numbers.items()):  # a thread may add one
+            families[name].add_metric(values, number)
+        for (name, *values), (*numbers, total) in self._observed.items():
+            bounds = map(floatToGoString, (*_HISTOGRAMS[name][0], math.inf))
+            buckets = list(zip(bounds, accumulate(numbers), strict=True))
+            families[name].add_metric(values, buckets, total)
+        yield from families.values()
+        yield from self._readings()
+
+    def _readings(self) -> Iterator[Metric]:
+        """Yield what is read for each scrape, so that no request has to keep it up to date."""
         queues = list(self._queues())
         running = {tier: number for tier, number, _ in queues}
         waiting = {tier: number for tier, _, number in queues}
@@ -152,9 +163,7 @@ class _Readings(Collector):
         process = self._process
         with process.oneshot():
             cpu = process.cpu_times()
-            yield CounterMetricFamily(
-                "process_cpu_seconds", "Processor time used", cpu.user + cpu.system
-            )
+            yield Counter("process_cpu_seconds", "Processor time used", cpu.user + cpu.system)
             memory = process.memory_info().rss
             yield Gauge("process_resident_memory_bytes", "Memory in use", memory)
             yield Gauge("process_open_fds", "Open files and connections", process.num_fds())
