@@ -13,12 +13,14 @@ from typing import Any
 import orjson
 
 from ..engine.model_list import ASK_SECONDS, NOT_LITELLM, OWNER, names_in
-from ..engine.upstream import LIVENESS_PATH, Upstream, UpstreamError
+from ..engine.upstream import CHAT_HEADERS, LIVENESS_PATH, Upstream, UpstreamError
 from ..setting_types import without_v1
 from ..settings import UpstreamSettings
 
 _SET = "set upstream.base_url (with init: --base-url)"
 RIGHT_ADDRESS = f"{_SET} to where LiteLLM listens, such as http://127.0.0.1:4000"
+# Of each question to a model: the report names who asked, if the layer is inside that LiteLLM.
+OWN_CHAT_HEADERS = [*CHAT_HEADERS, (b"user-agent", b"mlx-stack-proxy")]
 # The statuses with which LiteLLM answers a wrong key; 400 if it has no database.
 _REFUSED = (400, 401, 403)
 

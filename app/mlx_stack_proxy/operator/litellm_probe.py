@@ -14,13 +14,14 @@ from typing import Any, Literal
 import orjson
 
 from ..driver.services import upstream_key
-from ..engine.upstream import CHAT_HEADERS, CHAT_PATH, Upstream, UpstreamError
+from ..engine.upstream import CHAT_PATH, Upstream, UpstreamError
 from ..engine.upstream_answers import completion_in, quoted_error
 from ..engine.verdicts import Failure
 from ..escalation.cloud import CHAT_PATH as DIRECT_PATH
 from ..escalation.cloud import Cloud
 from ..settings import Settings
 from ..wire.thoughts import after_thoughts
+from .asking import OWN_CHAT_HEADERS
 from .replay import DELIVERED, REPAIRED, RESCUED, BadRecord, Replay, Replayed
 
 Mark = Literal["ok", "note", "FAIL"]
@@ -71,7 +72,7 @@ class Probe:
         self._settings = settings
         self._upstream = upstream if cloud is None else cloud.upstream
         self._path = CHAT_PATH if cloud is None else DIRECT_PATH
-        self._headers = [*CHAT_HEADERS] if cloud is None else cloud.headers()
+        self._headers = [*OWN_CHAT_HEADERS] if cloud is None else cloud.headers()
         fallback = settings.reliability.escalation.cloud_fallback
         self._model = None if cloud is None or fallback is None else fallback.model
         if cloud is None and (key := upstream_key(settings)):

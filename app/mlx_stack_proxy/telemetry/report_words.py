@@ -121,7 +121,7 @@ def _put_right(totals: Counts) -> list[str]:
         others = sum(count for name, count in tools.items() if name not in named)
         counts = {name: tools[name] for name in named} | ({"others": others} if others else {})
         parts = ", ".join(f"{name} {_n(count)}" for name, count in counts.items())
-        lines.append(f"Calls that could not be delivered: {parts}.")
+        lines.append(f"Tool calls that models first wrote wrong: {parts}.")
     return lines
 
 

@@ -15,12 +15,16 @@ Answer = Callable[[str], bytes]
 
 
 @asynccontextmanager
-async def serving(answer: Answer, port: int = 0) -> AsyncIterator[int]:
-    """A server that answers each request line with these bytes."""
+async def serving(
+    answer: Answer, port: int = 0, heads: list[str] | None = None
+) -> AsyncIterator[int]:
+    """A server that answers each request line with these bytes; ``heads``: takes the headers."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = (await reader.readuntil(b"\r\n")).decode()
-        await reader.readuntil(b"\r\n\r\n")
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        if heads is not None:
+            heads.append(head)
         writer.write(answer(line))
         writer.close()
 
@@ -65,6 +69,14 @@ async def test_a_model_server_is_ready_when_it_has_written_a_token() -> None:
     await until(lambda: probe.last_answer == "the connection was refused")
     async with serving(lambda line: status(200 if "POST" in line else 503, "{}"), port):
         await waiting
+
+
+async def test_the_question_names_who_asks() -> None:
+    """With the layer inside LiteLLM, the report counts the question."""
+    heads: list[str] = []
+    async with serving(lambda _: status(200, "{}"), heads=heads) as port:
+        await HttpProbe(port, "/health", "m").ready()
+    assert "user-agent: mlx-stack-proxy" in heads[0].lower()
 
 
 @pytest.mark.parametrize("body", ['{"error": "generation thread died"}', "no such template"])

@@ -115,13 +115,13 @@ def test_no_work_has_no_line() -> None:
         ({"other": 2} | dict.fromkeys("abcdefg", 1), "a 1, b 1, c 1, d 1, e 1, others 4."),
     ],
 )
-def test_calls_that_were_not_delivered(calls: dict[str, int], said: str) -> None:
+def test_calls_that_were_wrong(calls: dict[str, int], said: str) -> None:
     counts = {"requests": 9, **{f"invalid_calls:{tool}": n for tool, n in calls.items()}}
     lines = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
-    assert f"Calls that could not be delivered: {said}" in lines
+    assert f"Tool calls that models first wrote wrong: {said}" in lines
     counts = {"requests": 9, "failed:tool_validation_failure": 8, "invalid_calls:other": 8}
     lines = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
-    assert "a wrong tool call 8." in lines and "could not be delivered" not in lines
+    assert "a wrong tool call 8." in lines and "first wrote wrong" not in lines
 
 
 def test_an_agent_alone() -> None:

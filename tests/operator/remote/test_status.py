@@ -60,10 +60,10 @@ def test_the_whole_screen() -> None:
 mlx-stack-proxy 0.1.0 at http://127.0.0.1:4100, up 3h 12m
 2 running, 14 sessions
 
-tier     state       calls queue tok/s requests failed retries moved
-fast     ok            1/4     2  41.2      120      8       5     3
-standard down 1m 12s   1/4     2  41.2      120      8       5     3
-premium  probing       1/4     2     -      120      8       5     3
+tier     state       calls queue tok/s attempts failed retries moved
+fast     ok            1/4     2  41.2      130      8       5     3
+standard down 1m 12s   1/4     2  41.2      130      8       5     3
+premium  probing       1/4     2     -      130      8       5     3
 
 24 hours     1 request, 2 delivered, 3 retries, 4 moved up
 tool calls   5 invalid, 6 repaired, 7 found in text

@@ -7,8 +7,8 @@ from collections.abc import Awaitable
 
 import orjson
 
-from ...engine.upstream import CHAT_HEADERS, CHAT_PATH, UpstreamError
-from ..asking import fetch
+from ...engine.upstream import CHAT_PATH, UpstreamError
+from ..asking import OWN_CHAT_HEADERS, fetch
 
 _INTERVAL_SECONDS = 0.2  # short, because asking is cheap and the start ends the sooner
 _ANSWER_SECONDS = 5.0
@@ -72,7 +72,7 @@ async def one_token(
     """Ask a model for one token; return the status and the body. Raises as ``fetch``."""
     question = [{"role": "user", "content": "Hello"}]
     body = orjson.dumps({"model": model, "messages": question, "max_tokens": 1})
-    headers = [*CHAT_HEADERS, (b"authorization", f"Bearer {key}".encode())]
+    headers = [*OWN_CHAT_HEADERS, (b"authorization", f"Bearer {key}".encode())]
     return await fetch(base_url, "POST", CHAT_PATH, headers, body, seconds=seconds)
 
 

@@ -108,14 +108,14 @@ def _tiers(status: Json, now: float) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="dim")
     table.add_column("tier", max_width=12, no_wrap=True, overflow="ellipsis")
     table.add_column("state", no_wrap=True)
-    for name in ("calls", "queue", "tok/s", "requests", "failed", "retries", "moved"):
+    for name in ("calls", "queue", "tok/s", "attempts", "failed", "retries", "moved"):
         table.add_column(name, justify="right", no_wrap=True)
     for name, tier in status["tiers"].items():
         calls = f"{tier['in_flight']}/{tier['max_concurrency']}"
         tokens = tier["tokens_per_second"]
         rate = number(tokens) if tokens >= 1000 else f"{tokens:.1f}" if tokens else "-"
         day = (status["day"] or {}).get("by_tier", {}).get(name, {})
-        counts = [number(day.get(key, 0)) for key in ("requests", "failed", "retries", "left")]
+        counts = [number(day.get(key, 0)) for key in ("attempts", "failed", "retries", "left")]
         waiting = number(tier["waiting"])
         table.add_row(name, _state(tier, now), calls, waiting, rate, *counts)
     return table
