@@ -23,7 +23,7 @@ def documented() -> set[str]:
 def counted() -> set[str]:
     source = (APP / "telemetry" / "counters.py").read_text("utf-8")
     names = set(re.findall(r'row\["(\w+)"\]', source))
-    names |= {*WAYS, "doubted_calls"}
+    names |= {*WAYS, *sum(counters.PARTS.values(), ()), "doubted_calls"}
     names |= {name for row in counters.INCIDENTS.values() for name in row.hour.values()}
     names |= {*accounts._COUNTED.values(), "kills"}
     return names | {f"pressure_{level}_seconds" for level in ("warning", "critical")}

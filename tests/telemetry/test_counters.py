@@ -10,7 +10,7 @@ import pytest
 
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
-from mlx_stack_proxy.engine.record import WAYS, record_of, way_of
+from mlx_stack_proxy.engine.record import WAYS, record_of
 from mlx_stack_proxy.engine.request import Route
 from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
 from mlx_stack_proxy.engine.verdicts import (
@@ -98,7 +98,7 @@ def test_each_reply_came_in_one_way(attempts: list[Outcome], repairs: str, way: 
     if repairs:
         attempts = [*attempts[:-1], with_repairs(attempts[-1], repairs)]
     one = exchange(*attempts)
-    assert way_of(one) == way
+    assert record_of(one, "ok", NOW, 9.0).way == way
     rows = counts_of(one, "ok")
     assert sum(row.get(way, 0) for row in rows.values() for way in WAYS) == 1
     assert rows[attempts[-1].tier][way] == 1

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 
-from mlx_stack_proxy.telemetry.token_rates import MOST_CALLS, TokenRates, Writing
+from mlx_stack_proxy.engine.outcome import Outcome
+from mlx_stack_proxy.engine.record import Record, record_of
+from mlx_stack_proxy.telemetry.token_rates import Writing, per_second
+from tests.engine.exchanges import exchange
 
 NOW = 1000.0
+
+
+def ended(*calls: tuple[int, float, float]) -> Record:
+    """The record of an exchange that called `fast`; tokens, begin and end of each call."""
+    one = exchange()
+    made = [
+        Outcome("fast", seconds=end - began, tokens_in=1, tokens_out=tokens)
+        for tokens, began, end in calls
+    ]
+    pauses = [0.0, *(after[1] - before[2] for before, after in pairwise(calls))]
+    one.outcomes = [replace(call, waited=pause) for call, pause in zip(made, pauses, strict=True)]
+    return record_of(one, "ok", calls[-1][2], 9.0)
 
 
 @pytest.mark.parametrize(
@@ -21,22 +39,19 @@ NOW = 1000.0
         ([(120, 880.0, NOW)], [], {"fast": 1.0}),  # only half of it was in the minute
         ([(100, 930.0, 939.0)], [], {}),
         ([(0, 990.0, NOW)], [], {"fast": 0.0}),
-        ([], [("fast", 50, 995.0), ("standard", 9, 999.0)], {"fast": 10.0, "standard": 9.0}),
-        ([(100, 990.0, NOW)], [("fast", 50, 995.0)], {"fast": 15.0}),
-        ([], [("fast", 0, NOW)], {"fast": 0.0}),
+        ([], [("fast", 50, 5.0), ("standard", 9, 1.0)], {"fast": 10.0, "standard": 9.0}),
+        ([(100, 990.0, NOW)], [("fast", 50, 5.0)], {"fast": 15.0}),
+        ([], [("fast", 0, 0.0)], {"fast": 0.0}),
     ],
 )
 def test_rates(
     calls: list[tuple[int, float, float]], running: list[Writing], expected: dict[str, float]
 ) -> None:
-    rates = TokenRates()
-    for tokens, began, end in sorted(calls, key=lambda call: call[2]):
-        rates.ended("fast", tokens, began, end)
-    assert rates.per_second(NOW, running) == pytest.approx(expected)
+    newest_first = [ended(call) for call in sorted(calls, key=lambda call: -call[2])]
+    assert per_second(newest_first, running, NOW) == pytest.approx(expected)
 
 
-def test_it_is_bounded() -> None:
-    rates = TokenRates()
-    for _ in range(MOST_CALLS + 9):
-        rates.ended("fast", 10, 999.0, NOW)
-    assert rates.per_second(NOW, []) == {"fast": 10.0 * MOST_CALLS}
+def test_earlier_attempts_of_an_exchange_count_in_their_own_time() -> None:
+    record = ended((100, 970.0, 980.0), (300, 990.0, NOW))
+    assert per_second([record], [], NOW) == pytest.approx({"fast": 20.0})
+    assert per_second([record], [], 1050.0) == pytest.approx({"fast": 30.0})

@@ -346,7 +346,7 @@ class Driver(Course):
     # For the process
 
     def writing(self) -> Writing | None:
-        """Return the running call's tier label, estimated output tokens so far, and start time.
+        """Return the running call's tier label, estimated output tokens so far, and seconds.
 
         None: no upstream call runs.
         """
@@ -354,7 +354,7 @@ class Driver(Course):
         if call is None or call.began is None:
             return None
         tokens = call.attempt.reply.written() // BYTES_PER_OUTPUT_TOKEN
-        return accounts.tier_label(self._exchange), tokens, call.began
+        return accounts.tier_label(self._exchange), tokens, self._clock() - call.began
 
     def end(self) -> None:
         """End the exchange because the process stops; the client gets an error that says so."""

@@ -39,6 +39,14 @@ _NO_FAILURE: Final = ("client_left", "client_error")  # reasons that are no faul
 _GUIDED: Final = "guided"  # the word in X-MLX-Stack-Repairs for a reply in a schema of ours
 _RESCUED: Final = "rescued"  # … and for a call found in text
 
+# The fields of a record and of an attempt that stand in their data as they are.
+_AS_THEY_ARE: Final = (
+    *("outcome", "status", "way", "call_as_text", "passed_over", "escalated_from"),
+    *("escalation_reason", "model", "stream", "size", "messages", "tools_offered"),
+    *("refused_for", "budget"),
+)
+_OF_ATTEMPT: Final = ("tier", "status", "wrong", "tokens_in", "tokens_out", "doubted", "then")
+
 Json = dict[str, Any]
 
 
@@ -60,7 +68,6 @@ class AttemptRecord:
     tokens_in: int
     tokens_out: int
     guided: str
-    lowered: str  # as in X-MLX-Stack-Max-Tokens
     calls: Mapping[str, int]  # the calls that the model made, by offered tool
     incidents: tuple[Incident, ...]  # those of one loop or one call are one
     then: str  # "retry", "move" or "": the attempt was the last one
@@ -74,24 +81,14 @@ class AttemptRecord:
         return UNREACHABLE if self.unreachable else self.reason
 
     def as_data(self) -> Json:
-        data = {
-            "tier": self.tier,
-            "reason": UNREACHABLE if self.unreachable else self.reason,
-            "status": self.status,
-            "seconds": round(self.seconds, 3),
-            "silent": round(self.silent, 3),
-            "waited": round(self.waited, 3),
-            "wrong": self.wrong,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
-            "calls": dict(islice(self.calls.items(), MOST_NAMED)),
-            "repairs": self._labels(-1, "tool_call_repaired", "tool_call_rescued"),
-            "loops": self._labels(0, "loop_warning", "loop_break"),
-            "doubted": self.doubted,
-            "then": self.then,
-        }
-        kept = ("tier", "reason", "status", "seconds")
-        data = {name: value for name, value in data.items() if value or name in kept}
+        data = {name: getattr(self, name) for name in _OF_ATTEMPT}
+        data |= {name: round(getattr(self, name), 3) for name in ("silent", "waited")}
+        data["calls"] = dict(islice(self.calls.items(), MOST_NAMED))
+        data["repairs"] = self._labels(-1, "tool_call_repaired", "tool_call_rescued")
+        data["loops"] = self._labels(0, "loop_warning", "loop_break")
+        data = {name: value for name, value in data.items() if value}
+        data["reason"] = UNREACHABLE if self.unreachable else self.reason
+        data |= {"status": self.status, "seconds": round(self.seconds, 3)}
         return data if self.called else {**data, "called": False}
 
     def _labels(self, place: int, *kinds: str) -> list[str]:
@@ -116,8 +113,7 @@ class Record:
     repairs: str  # of the delivered reply, as in X-MLX-Stack-Repairs
     call_as_text: bool  # the delivered text may hold a call
     tier: str  # that answered last
-    first_tier: str  # where the exchange would have begun
-    passed_over: str  # why it did not begin there; "": it did
+    passed_over: str  # the tier on which the exchange would have begun; "": it did
     escalated_from: str
     escalation_reason: str
     model: str  # as the client named it
@@ -138,26 +134,10 @@ class Record:
 
     def as_data(self) -> Json:
         """Return the record as JSON-ready data of a few kilobytes at most; no empty fields."""
-        data = {
-            "outcome": self.outcome,
-            "status": self.status,
-            "seconds": round(self.seconds, 3),
-            "way": self.way,
-            "call_as_text": self.call_as_text,
-            "passed_over": self.first_tier if self.passed_over else "",
-            "escalated_from": self.escalated_from,
-            "escalation_reason": self.escalation_reason,
-            "model": self.model,
-            "stream": self.stream,
-            "size": self.size,
-            "messages": self.messages,
-            "tools": sorted(self.tools),
-            "tools_offered": self.tools_offered,
-            "refused_for": self.refused_for,
-            "budget": self.budget,
-            "attempts_made": sum(attempt.called for attempt in self.attempts),
-            "attempts": [attempt.as_data() for attempt in self.attempts[:MOST_ATTEMPTS]],
-        }
+        data = {name: getattr(self, name) for name in _AS_THEY_ARE}
+        data["seconds"], data["tools"] = round(self.seconds, 3), sorted(self.tools)
+        data["attempts_made"] = sum(attempt.called for attempt in self.attempts)
+        data["attempts"] = [attempt.as_data() for attempt in self.attempts[:MOST_ATTEMPTS]]
         return {name: value for name, value in data.items() if value}
 
 
@@ -168,32 +148,33 @@ def record_of(
 
     ``last``: what the client got, which follows no attempt if none was made; None: it had left.
     """
-    request = exchange.request
-    offered = request.offered
-    delivered = outcome == "ok"
-    error = last.error if isinstance(last, Fail) else None
-    status = {"ok": 200, "client_left": None}.get(outcome, 500)
+    request, session = exchange.request, exchange.request.session
+    offered, start = request.offered, exchange.start
+    delivered = exchange.delivered if outcome == "ok" else None
+    as_text = delivered is not None and _is_call_as_text(exchange, delivered)
+    budget = ""
+    status = 200 if outcome == "ok" else None if outcome == "client_left" else 500
     if isinstance(last, PassOn):
         status = last.status
-    elif error is not None:
-        status = error.status
-    over_budget = error is not None and error.type == "budget_exceeded"
+    elif isinstance(last, Fail):
+        status = last.error.status
+        if last.error.type == "budget_exceeded":
+            budget = str(last.error.extra.get("scope", ""))
     attempts = tuple(attempts_of(exchange))
     return Record(
-        id=exchange.id,
-        session=exchange.session.hash,
-        session_source=exchange.session.source,
+        id=request.id,
+        session=session.hash,
+        session_source=session.source,
         agent=request.agent,
         time=now,
         seconds=seconds,
         outcome=outcome,
         status=status,
-        way=way_of(exchange) if delivered else "",
+        way=_way(exchange, delivered, as_text=as_text) if delivered is not None else "",
         repairs=exchange.reply_notes.get("Repairs", ""),
-        call_as_text=delivered and _is_call_as_text(exchange),
+        call_as_text=as_text,
         tier=tier_label(exchange),
-        first_tier=request.route.first if request.route.tiers else OTHER,
-        passed_over=exchange.start.reason if exchange.start is not None else "",
+        passed_over=request.route.first if start is not None and start.reason else "",
         escalated_from=exchange.escalated_from,
         escalation_reason=exchange.escalation_reason,
         model=request.model[:MOST_NAME],
@@ -203,7 +184,7 @@ def record_of(
         tools=tuple(islice(offered, MOST_TOOLS)),
         tools_offered=len(offered),
         refused_for=_refused_for(outcome, attempts),
-        budget=str(error.extra.get("scope", "")) if error and over_budget else "",
+        budget=budget,
         attempts=attempts,
     )
 
@@ -211,7 +192,8 @@ def record_of(
 def attempts_of(exchange: Exchange) -> list[AttemptRecord]:
     """Return the records of all attempts that have ended, each made once, after its step."""
     made = exchange.recorded
-    made += (attempt_of(exchange, index) for index in range(len(made), len(exchange.outcomes)))
+    while len(made) < len(exchange.outcomes):
+        made.append(attempt_of(exchange, len(made)))
     return made
 
 
@@ -219,14 +201,15 @@ def attempt_of(exchange: Exchange, index: int) -> AttemptRecord:
     """Return the record of the attempt that ended with ``exchange.outcomes[index]``."""
     outcome = exchange.outcomes[index]
     step = exchange.steps[index] if index < len(exchange.steps) else None
+    going_on = isinstance(step, (Retry, Move))
     incidents = incidents_of(exchange, index)
     return AttemptRecord(
-        tier=outcome.tier if exchange.route.tiers else OTHER,
+        tier=outcome.tier if exchange.request.route.tiers else OTHER,
         reason=outcome.reason,
         unreachable=outcome.unreachable,
         called=outcome.called,
         doubted=is_doubt(outcome.verdict),
-        wrong=_wrong(exchange, outcome),
+        wrong=_wrong(exchange, outcome) if outcome.verdict is not None else "",
         status=outcome.status,
         seconds=outcome.seconds,
         silent=outcome.silent,
@@ -235,17 +218,16 @@ def attempt_of(exchange: Exchange, index: int) -> AttemptRecord:
         tokens_in=outcome.tokens_in,
         tokens_out=outcome.tokens_out,
         guided=outcome.guided,
-        lowered=outcome.remarks.reply_notes.get("Max-Tokens", ""),
         calls=_calls(outcome, incidents, exchange.request.offered),
         incidents=incidents,
-        then="retry" if isinstance(step, Retry) else "move" if isinstance(step, Move) else "",
+        then="" if not going_on else "retry" if isinstance(step, Retry) else "move",
         then_reason=step.reason if isinstance(step, (Retry, Move)) else "",
     )
 
 
 def tier_label(exchange: Exchange) -> str:
     """Return the tier's name for a metric's label; ``other`` for models that pass through."""
-    return exchange.tier if exchange.route.tiers else OTHER
+    return exchange.tier if exchange.request.route.tiers else OTHER
 
 
 # What went wrong
@@ -353,13 +335,12 @@ def tool_label(name: str | None, offered: Collection[str]) -> str:
 # What the client got
 
 
-def way_of(exchange: Exchange) -> str:
-    """Return which of ``WAYS`` a delivered reply belongs to."""
-    attempts, delivered = exchange.attempts, exchange.delivered
-    verdict = delivered.verdict if delivered is not None else None
+def _way(exchange: Exchange, delivered: Outcome, *, as_text: bool) -> str:
+    """Return which of ``WAYS`` a delivered reply belongs to. ``as_text``: it may hold a call."""
+    attempts, verdict = exchange.attempts, delivered.verdict
     bad_call = isinstance(verdict, InvalidToolCall) and not verdict.doubt
     # A bad call, nothing, our own words, or a call that stayed text.
-    if bad_call or reason_of(verdict) == "empty_response" or _is_call_as_text(exchange):
+    if as_text or bad_call or reason_of(verdict) == "empty_response":
         return BROKEN
     # A sole attempt has a reason, too, if an earlier exchange's second opinion confirmed its call.
     failed = [attempt for attempt in attempts if attempt.reason] if len(attempts) > 1 else []
@@ -374,14 +355,11 @@ def way_of(exchange: Exchange) -> str:
     return "found_in_text" if _RESCUED in repairs else "repaired"
 
 
-def _is_call_as_text(exchange: Exchange) -> bool:
+def _is_call_as_text(exchange: Exchange, delivered: Outcome) -> bool:
     """Whether the delivered text may hold a call, and nothing has shown that it is an answer.
 
     That the model gave the same text again shows nothing.
     """
-    delivered = exchange.delivered
-    if delivered is None:
-        return False
     if _doubts_text(delivered) or delivered.remarks.call_as_text:
         return True
     doubted = [earlier for earlier in exchange.attempts if _doubts_text(earlier)]

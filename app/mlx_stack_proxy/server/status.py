@@ -16,7 +16,7 @@ from ..escalation.cloud import SCOPE as CLOUD
 from ..settings import Settings
 from ..state.hourly import hour_of
 from ..state.store import Limit, StoreError
-from ..telemetry import accounts, report
+from ..telemetry import accounts, report, token_rates
 from .kept import counts_of
 
 HEALTH_SECONDS: Final = 1.0  # how long a server's answer may take
@@ -106,8 +106,8 @@ def _tiers(services: Services, gone_tiers: Collection[str]) -> dict[str, dict[st
     writing = [
         reading for exchange in services.exchanges if (reading := exchange.writing()) is not None
     ]
-    rates = services.token_rates.per_second(asyncio.get_running_loop().time(), writing)
     now, view = services.wall_clock(), services.tier_states.view()
+    rates = token_rates.per_second(reversed(services.records), writing, now)
     tiers = {}
     for name, tier in services.settings.tiers.items():
         health = services.tier_states[name]

@@ -36,6 +36,8 @@ _COUNTED = {
     "tier_degraded": "down",
 }
 
+_LOGGED = ("retries", "attempts", "stream", "seconds")  # of each exchange, 0 and false as well
+
 tier_label = records.tier_label
 
 
@@ -44,15 +46,12 @@ def count_end(
 ) -> None:
     """Make an ended exchange's record, and count it."""
     try:
+        now = services.wall_clock()
         seconds = asyncio.get_running_loop().time() - exchange.started
-        record = record_of(exchange, outcome, services.wall_clock(), seconds, last)
+        record = record_of(exchange, outcome, now, seconds, last)
         by_tier = counts_of(record)
-        _record_end(services, exchange, record)
         if not record.plain:
-            body = kept(orjson.dumps(as_data(record)))  # for as long as the store is away
-            services.journal.keep(
-                KeptRecord(record.id, record.time, record.agent, record.session, body)
-            )
+            _keep(services, exchange, record)
     except Exception as error:  # a fault in counting is no reason to withhold the reply
         stage_failed(services, "books", error)
         return
@@ -60,14 +59,14 @@ def count_end(
     services.records.append(record)
     services.metrics.count("requests", record.tier, outcome)
     services.metrics.count_agent(record.agent, outcome)
-    hour = hour_of(record.time)
-    services.journal.count(
-        {HourKey(hour, record.agent, tier): counts for tier, counts in by_tier.items()}
-    )
+    hour, agent = hour_of(now), record.agent
+    services.journal.count({HourKey(hour, agent, tier): row for tier, row in by_tier.items()})
 
 
-def _record_end(services: Shared, exchange: Exchange, record: Record) -> None:
-    """Record the last event of an exchange that recovered or lost its client."""
+def _keep(services: Shared, exchange: Exchange, record: Record) -> None:
+    """Keep the record, and the last event of an exchange that recovered or lost its client."""
+    body = kept(orjson.dumps(as_data(record)))  # for as long as the store is away
+    services.journal.keep(KeptRecord(record.id, record.time, record.agent, record.session, body))
     called = [attempt for attempt in record.attempts if attempt.called]
     detail: dict[str, Any] = {"attempts": len(called), "seconds": round(record.seconds, 3)}
     if record.outcome == "client_left":
@@ -83,10 +82,11 @@ def note_attempt(services: Shared, exchange: Exchange) -> None:
     """Count the exchange's last attempt and its step, and record their events, by its record."""
     attempt, outcome = records.attempts_of(exchange)[-1], exchange.outcomes[-1]
     if attempt.called:
-        _count_call(services, attempt)
-    who = Requester(exchange.id, exchange.session.hash, exchange.request.agent, outcome.tier)
-    for incident in attempt.incidents:
-        _count_incident(services, who, attempt.tier, incident)
+        _count_call(services, attempt, outcome.remarks.reply_notes.get("Max-Tokens", ""))
+    if attempt.incidents:
+        who = Requester(exchange.id, exchange.session.hash, exchange.request.agent, outcome.tier)
+        for incident in attempt.incidents:
+            _count_incident(services, who, attempt.tier, incident)
     if attempt.then == "retry":
         services.metrics.count("retries", attempt.tier, attempt.then_reason)
     elif attempt.then == "move":
@@ -101,22 +101,19 @@ def note_attempt(services: Shared, exchange: Exchange) -> None:
         record_event(services, "exhausted", detail, exchange)
 
 
-def _count_call(services: Shared, attempt: AttemptRecord) -> None:
-    metrics, tier = services.metrics, attempt.tier
-    metrics.count("attempts", tier, attempt.reason or "ok")
+def _count_call(services: Shared, attempt: AttemptRecord, lowered: str) -> None:
+    """Count a call. ``lowered``: as in ``X-MLX-Stack-Max-Tokens``."""
+    count, tier = services.metrics.count, attempt.tier
+    count("attempts", tier, attempt.reason or "ok")
     if attempt.guided:
-        metrics.count(
-            "guided_attempts", tier, "other" if attempt.guided == "asked" else attempt.guided
-        )
-    if attempt.lowered and services.rate_limit.allows(("max_tokens_lowered", tier)):
-        sent, _, asked = attempt.lowered.partition(";asked=")
+        count("guided_attempts", tier, "other" if attempt.guided == "asked" else attempt.guided)
+    if lowered and services.rate_limit.allows(("max_tokens_lowered", tier)):
+        sent, _, asked = lowered.partition(";asked=")
         log.get().warning(
             "max_tokens_lowered", tier=tier, asked=int(asked), sent=int(sent), said="once a minute"
         )
     if attempt.tokens_in or attempt.tokens_out:
         count_tokens(services, tier, attempt.tokens_in, attempt.tokens_out)
-        now = asyncio.get_running_loop().time()
-        services.token_rates.ended(tier, attempt.tokens_out, now - attempt.seconds, now)
 
 
 def _count_incident(services: Shared, who: Requester, tier: str, incident: Incident) -> None:
@@ -217,24 +214,21 @@ def store_changed(services: Shared, why: str | None) -> None:
 def close(services: Shared, record: Record, outcome: str, seconds: float) -> None:
     """Log an ended exchange's line. ``outcome``, ``seconds``: to its last byte."""
     services.metrics.observe("request_seconds", seconds, record.tier)
-    fields: dict[str, Any] = {}
-    called = [attempt for attempt in record.attempts if attempt.called]
-    if failed := [f"{one.tier}:{one.reason}:{one.status}" for one in called if one.reason]:
-        fields["failed"] = failed
-    if record.escalated_from:
+    fields: dict[str, Any] = {
+        "request_id": record.id,
+        "session": f"{record.session_source};{record.session[:12]}",
+        "tier": record.model if record.tier == records.OTHER else record.tier,
+        "outcome": outcome,
+        "attempts": sum(attempt.called for attempt in record.attempts),
+        "retries": sum(attempt.then == "retry" for attempt in record.attempts),
+        "stream": record.stream,
+        "seconds": round(seconds, 4),
+    }
+    if not record.plain:
+        called = [one for one in record.attempts if one.called and one.reason]
+        fields["failed"] = [f"{one.tier}:{one.reason}:{one.status}" for one in called]
         fields["escalated_from"] = record.escalated_from
         fields["reason"] = record.escalation_reason
-    if record.repairs:
         fields["repairs"] = record.repairs
-    log.get().info(
-        "exchange",
-        request_id=record.id,
-        session=f"{record.session_source};{record.session[:12]}",
-        tier=record.model if record.tier == records.OTHER else record.tier,
-        outcome=outcome,
-        attempts=len(called),
-        retries=sum(attempt.then == "retry" for attempt in record.attempts),
-        stream=record.stream,
-        seconds=round(seconds, 4),
-        **fields,
-    )
+        fields = {name: value for name, value in fields.items() if value or name in _LOGGED}
+    log.get().info("exchange", **fields)

@@ -29,6 +29,9 @@ PARTS: Final = {
     "refused": ("refused",),
     "client": ("client_left", "client_errors"),
 }
+_PART_OF: Final = {counter: part for part, counters in PARTS.items() for counter in counters}
+# The counter of an exchange that ended without a reply, by its outcome; all others are errors.
+_NO_REPLY: Final = {"client_left": "client_left", "client_error": "client_errors"}
 # The parts in which a reply was broken.
 BROKEN_PARTS: Final = ("mended", "retried", "moved", "failed")
 
@@ -92,7 +95,8 @@ def counts_of(record: Record) -> dict[str, Counts]:
     before = ""
     for attempt in record.attempts:
         row = rows[attempt.tier]
-        row["visits"] += before != "retry"
+        if before != "retry":
+            row["visits"] += 1
         before = attempt.then
         if attempt.then == "retry":
             row["retries"] += 1
@@ -108,7 +112,7 @@ def counts_of(record: Record) -> dict[str, Counts]:
         for incident in attempt.incidents:
             _add_incident(row, incident)
     if record.passed_over:
-        row = rows[record.first_tier]
+        row = rows[record.passed_over]
         row["passed_over"] += 1
     _add_outcome(rows[record.tier], record)
     return {tier: {k: n for k, n in row.items() if n} for tier, row in rows.items()}
@@ -120,9 +124,10 @@ def _add_call(row: Row, attempt: AttemptRecord) -> None:
     row["silent_seconds"] += attempt.silent
     row["tokens_in"] += attempt.tokens_in
     row["tokens_out"] += attempt.tokens_out
-    row["guided"] += attempt.guided == "obeyed"
-    row["guided_in_vain"] += attempt.guided in ("disregarded", "refused")
-    if failure := attempt.failure:
+    if attempt.guided:
+        row["guided"] += attempt.guided == "obeyed"
+        row["guided_in_vain"] += attempt.guided in ("disregarded", "refused")
+    if attempt.reason and (failure := attempt.failure):
         row["failed"] += 1
         row[f"failed:{failure}"] += 1
     for tool, number in attempt.calls.items():
@@ -146,23 +151,18 @@ def _add_incident(row: Row, incident: Incident) -> None:
 def _add_outcome(row: Row, record: Record) -> None:
     row["requests"] += 1
     row["seconds"] += record.seconds
-    match record.outcome:
-        case "ok":
-            row["turns"] += 1
-            row[record.way] += 1
-            row["calls_as_text"] += record.call_as_text
-        case "client_left":
-            row["client_left"] += 1
-        case "client_error":
-            row["client_errors"] += 1
-        case kind:
-            row["errors"] += 1
-            row[f"errors:{kind}"] += 1
+    if record.outcome == "ok":
+        row["turns"] += 1
+        row["calls_as_text"] += record.call_as_text
+    counter = record.way or _NO_REPLY.get(record.outcome, "errors")
+    row[counter] += 1
+    if counter == "errors":
+        row[f"errors:{record.outcome}"] += 1
     if record.refused_for:
         row["refused"] += 1
         row[f"refused:{record.refused_for}"] += 1
     minute = int(record.time % HOUR // 60) // SLOT * SLOT
-    [part] = parts_of(row)
+    part = "refused" if record.refused_for else _PART_OF[counter]
     row[f"{MINUTES}{minute:02d}:{part}"] += 1
 
 

@@ -16,7 +16,6 @@ from ..state.store import Store
 from ..tasks import Background
 from .journal import Journal
 from .metrics import Metrics
-from .token_rates import TokenRates
 
 RECENT: Final = 1000  # records that a process keeps in memory, those of plain exchanges too
 
@@ -59,6 +58,5 @@ class Shared:
     life: ProcessState = field(default_factory=ProcessState)
     background: Background = field(default_factory=Background)
     notifier: Notifies | None = None
-    token_rates: TokenRates = field(default_factory=TokenRates)
     rate_limit: RateLimit = field(default_factory=RateLimit)
     records: deque[Record] = field(default_factory=partial(deque, maxlen=RECENT))  # the newest

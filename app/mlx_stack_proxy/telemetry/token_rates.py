@@ -2,43 +2,43 @@
 
 A tier's rate is its tokens of the last minute over the seconds of this minute in which it had a
 call. A call's tokens are spread evenly over its time; a running call counts with the tokens that it
-has written so far. Only whole calls are remembered, so a token costs nothing while it comes.
+has written so far. The calls that have ended are those of the newest records.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
-WINDOW: Final = 60.0  # seconds
-MOST_CALLS: Final = 2_000  # the newest ones are remembered; older ones don't count
+from ..engine.record import Record
 
-# A running call: its tier, the tokens that it has written so far, the time at which it began.
+WINDOW: Final = 60.0  # seconds
+
+# A running call: its tier, the tokens that it has written so far, the seconds since it began.
 Writing = tuple[str, int, float]
 
 
-class TokenRates:
-    """The rates of all tiers. Times are seconds of one clock, passed in."""
+def per_second(
+    records: Iterable[Record], running: Iterable[Writing], now: float
+) -> dict[str, float]:
+    """Return tokens a second by tier; tiers without a call in the last minute are left out.
 
-    def __init__(self) -> None:
-        # Calls that have ended: tier, tokens, begin, end.
-        self._ended: deque[tuple[str, int, float, float]] = deque(maxlen=MOST_CALLS)
-
-    def ended(self, tier: str, tokens: int, began: float, now: float) -> None:
-        """Remember a call that has ended ``now``."""
-        self._ended.append((tier, tokens, began, now))
-
-    def per_second(self, now: float, running: Iterable[Writing]) -> dict[str, float]:
-        """Return tokens a second by tier; tiers without a call in the last minute are left out."""
-        since = now - WINDOW
-        calls: dict[str, list[tuple[float, float, int]]] = {}
-        for tier, tokens, began, end in self._ended:
-            if end > since:
-                calls.setdefault(tier, []).append((began, end, tokens))
-        for tier, tokens, began in running:
-            calls.setdefault(tier, []).append((began, now, tokens))
-        return {tier: _rate(sorted(tier_calls), since) for tier, tier_calls in calls.items()}
+    ``records``: the newest first. ``now``: as in :attr:`Record.time`.
+    """
+    since = now - WINDOW
+    calls: defaultdict[str, list[tuple[float, float, int]]] = defaultdict(list)
+    for record in records:
+        end = record.time
+        if end <= since:
+            break
+        for attempt in reversed(record.attempts):
+            if (attempt.tokens_in or attempt.tokens_out) and end > since:
+                calls[attempt.tier].append((end - attempt.seconds, end, attempt.tokens_out))
+            end -= attempt.seconds + attempt.waited
+    for tier, tokens, seconds in running:
+        calls[tier].append((now - seconds, now, tokens))
+    return {tier: _rate(sorted(tier_calls), since) for tier, tier_calls in calls.items()}
 
 
 def _rate(calls: list[tuple[float, float, int]], since: float) -> float:
