@@ -25,7 +25,7 @@ from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine import client_request, session_id
 from mlx_stack_proxy.engine.request import Request
 from mlx_stack_proxy.errors import ProxyError
-from mlx_stack_proxy.wire.dialect import Context, Dialect, Outgoing, Translated
+from mlx_stack_proxy.wire.dialect import Context, Dialect, Encoder, Translated
 from mlx_stack_proxy.wire.messages import MESSAGES
 from mlx_stack_proxy.wire.responses import RESPONSES
 from tests.engine.exchanges import ODD, Faults, attempt, cut, exchange
@@ -293,17 +293,17 @@ def _output_text(response: Json) -> str:
 READ = {"messages": read_messages, "responses": read_responses}
 
 
-def through(name: str, pieces: list[bytes], *, streams: bool, hold: bool) -> tuple[Came, Outgoing]:
+def through(name: str, pieces: list[bytes], *, streams: bool, hold: bool) -> tuple[Came, Encoder]:
     """A reply in the dialect, by the stages."""
     dialect = DIALECTS[name]
     translated, parsed = asked(dialect, {**ASKED[name], "stream": streams})
     whole = exchange(parsed, dialect=dialect, echo=translated.echo)
-    assert whole.outgoing is not None
+    assert whole.encoder is not None
     faults = Faults()
     one = attempt(whole, stages=STAGES, faults=faults, hold_whole=hold or not streams)
     came = relayed(one, pieces)
     assert faults == []
-    return came, whole.outgoing
+    return came, whole.encoder
 
 
 @few
@@ -317,13 +317,13 @@ def test_any_stream(name: str, whole: bytes, hold: bool, data: st.DataObject) ->
     pieces = cut(whole, data.draw(cuts(len(whole))))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        came, outgoing = through(name, pieces, streams=True, hold=hold)
+        came, encoder = through(name, pieces, streams=True, hold=hold)
         if came.verdict is not None:
-            assert READ[name](came.out + outgoing.encoder.error(FAILED)) is None
+            assert READ[name](came.out + encoder.error(FAILED)) is None
             return
         streamed = READ[name](came.out + came.rest)
     assert streamed is not None
-    unstreamed, outgoing = through(name, [whole], streams=False, hold=True)
+    unstreamed, _ = through(name, [whole], streams=False, hold=True)
     assert unstreamed.verdict is None
     object_ = json.loads(unstreamed.rest)
     assert compared(object_) == compared(streamed)

@@ -21,7 +21,7 @@ from ..engine.outcome import Remarks
 from ..engine.steps import Fail, PassOn
 from ..errors import ProxyError
 from ..memory_pressure.probe import MemoryProbe
-from ..wire.dialect import ErrorReply
+from ..wire.dialect import error_reply
 from ..wire.sse import DONE_FRAME, comment_frame, data_frame
 from . import response_headers
 
@@ -67,8 +67,8 @@ class Answer:
 
     def send_sign_of_life(self, now: float) -> None:
         self.last_write = now
-        outgoing = self.exchange.outgoing
-        sign = _KEEPALIVE if outgoing is None else outgoing.encoder.keepalive()
+        encoder = self.exchange.encoder
+        sign = _KEEPALIVE if encoder is None else encoder.keepalive()
         write = asyncio.ensure_future(self._write(sign))
         self._late_writes.append(write)
         write.add_done_callback(self._late_writes.remove)
@@ -118,7 +118,7 @@ class Answer:
         await self.downstream.end(self._unsent + attempt.rest(note, metadata))
 
     async def _pass_on(self, step: PassOn) -> None:
-        if self.downstream.started or self.exchange.outgoing is not None:
+        if self.downstream.started or self.exchange.encoder is not None:
             await self._fail(refusal_passed_on(self.exchange, step), step.headers)
             return
         headers = [*self._own_headers(), *response_headers.public(step.headers)]
@@ -129,19 +129,16 @@ class Answer:
     async def _fail(
         self, error: ProxyError, upstream_headers: tuple[tuple[bytes, bytes], ...] = ()
     ) -> None:
-        outgoing = self.exchange.outgoing
+        request, encoder = self.exchange.request, self.exchange.encoder
         if self.downstream.started:
             _, note = self._closing_values()
-            if outgoing is not None:
-                ending = note + outgoing.encoder.error(error)
+            if encoder is not None:
+                ending = note + encoder.error(error)
             else:
                 ending = data_frame(error.encoded()) + note + DONE_FRAME
             await self.downstream.end(self._unsent + ending)
             return
-        if outgoing is not None:
-            reply = outgoing.error(error)
-        else:
-            reply = ErrorReply(error.status, error.headers(), error.body())
+        reply = error_reply(request.dialect, error, request.id)
         headers = [*reply.headers, *self._own_headers(), *response_headers.public(upstream_headers)]
         await self.downstream.whole(reply.status, headers, orjson.dumps(reply.body))
 

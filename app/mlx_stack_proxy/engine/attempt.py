@@ -97,8 +97,8 @@ class Attempt:
     ) -> ChatRenderer | DialectRenderer:
         top, request = self._reader.top, exchange.request
         identity = committed.identity if committed is not None else {}
-        if exchange.outgoing is not None:
-            return DialectRenderer(exchange.outgoing.encoder, top, continues=bool(identity))
+        if exchange.encoder is not None:
+            return DialectRenderer(exchange.encoder, top, continues=bool(identity))
         return ChatRenderer(
             top,
             identity,

@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol, get_args
 
 from ..settings import EscalationReason
-from ..wire.dialect import Context, Outgoing
+from ..wire.dialect import Context, Encoder
 from .outcome import Committed, Inquiry, Outcome, all_committed
 from .request import Controls, Request, Route
 from .session_id import SessionId
@@ -58,17 +58,17 @@ class Exchange:
     steps: list[Step] = field(default_factory=list)
     start: Start | None = None  # the first tier; None: no tier has been chosen yet
     began: SessionStart | None = None  # None: the store wasn't read
-    outgoing: Outgoing | None = field(init=False)  # writes the reply in the client's dialect
+    encoder: Encoder | None = field(init=False)  # writes the reply in the client's dialect
     recorded: list[AttemptRecord] = field(default_factory=list)  # of attempts that have ended
     record: Record | None = None  # made at its end
 
     def __post_init__(self) -> None:
         request = self.request
-        self.outgoing = None
+        self.encoder = None
         if request.dialect is not None:
             tokens = partial(getattr, request, "prompt_tokens")  # estimated only if asked for
             context = Context(request.id, request.model, request.echo, tokens)
-            self.outgoing = Outgoing(request.dialect, context)
+            self.encoder = request.dialect.encoder(context)
 
     def ended_with(self, verdict: Verdict, *, called: bool) -> Exchange:
         """Return the exchange as it would be if the running attempt ended with ``verdict``."""

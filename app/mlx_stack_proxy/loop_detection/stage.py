@@ -76,7 +76,7 @@ class LoopDetection(Stage):
             return history
         remembered = self.remembered(exchange)
         # Clients of other dialects always resend the transcript: a first request again is a retry.
-        if history.turns or exchange.outgoing is not None:
+        if history.turns or exchange.request.dialect is not None:
             remembered.has_transcript = True
         if remembered.has_transcript or not (turns := remembered.turns_before(exchange.id)):
             return history

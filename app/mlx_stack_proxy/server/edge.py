@@ -26,7 +26,7 @@ from ..engine.headers import RawHeaders
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
 from ..state.store import StoreError
-from ..wire.dialect import Dialect, ErrorReply
+from ..wire.dialect import Dialect, error_reply
 from ..wire.table import BY_COUNT_PATH, BY_PATH
 from .access import Access
 from .chat_completions import CHAT_PATHS
@@ -187,10 +187,7 @@ class Edge:
         """Write an error in the dialect of the request's path; elsewhere as OpenAI writes it."""
         path = _tidy(request.path) if request is not None else ""
         dialect: Dialect | None = BY_PATH.get(path) or BY_COUNT_PATH.get(path)
-        if dialect is None or request is None:
-            reply = ErrorReply(error.status, error.headers(), error.body())
-        else:
-            reply = dialect.error(error, request.id)
+        reply = error_reply(dialect, error, request.id if request is not None else "")
         body = orjson.dumps(reply.body)
         length = (b"content-length", b"%d" % len(body))
         return Refusal(reply.status, [*reply.headers, length, *self._marks(request)], body)

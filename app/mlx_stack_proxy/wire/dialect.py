@@ -121,18 +121,11 @@ class Dialect:
     models: Callable[[Sequence[str]], dict[str, Any]] = lambda names: {}
 
 
-class Outgoing:
-    """One reply in a dialect, as the engine holds it: the dialect with the reply's context."""
-
-    __slots__ = ("_context", "dialect", "encoder")
-
-    def __init__(self, dialect: Dialect, context: Context) -> None:
-        self.dialect = dialect
-        self._context = context
-        self.encoder = dialect.encoder(context)
-
-    def error(self, error: ProxyError) -> ErrorReply:
-        return self.dialect.error(error, self._context.request_id)
+def error_reply(dialect: Dialect | None, error: ProxyError, request_id: str) -> ErrorReply:
+    """Write an error for a client of a dialect; None: of chat completions."""
+    if dialect is not None:
+        return dialect.error(error, request_id)
+    return ErrorReply(error.status, error.headers(), error.body())
 
 
 class DialectRenderer:
