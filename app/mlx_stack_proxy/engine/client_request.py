@@ -78,7 +78,7 @@ def read(raw: bytes) -> dict[str, Any]:
         raise invalid(f"the request body is not valid JSON: {error}") from None
     if not isinstance(body, dict):
         raise invalid("the request body must be a JSON object")
-    check_depth(body, len(raw))
+    check_depth(body, raw)
     return body
 
 

@@ -52,7 +52,7 @@ def _json(headers: Mapping[str, str], body: bytes) -> ReadBody:
     parsed, plain = _parsed(body)
     if not isinstance(parsed, dict):
         raise invalid("the request body must be a JSON object")
-    check_depth(parsed, len(body))
+    check_depth(parsed, body)
     kept = without_controls(parsed)
     model = parsed.get("model")
     return ReadBody(

@@ -38,6 +38,11 @@ class StageState:
     has ended.
     """
 
+    hooks: frozenset[str] = frozenset()  # the methods that the stage has of its own
+
+    def __init_subclass__(cls) -> None:
+        cls.hooks |= _HOOKS & vars(cls).keys()
+
     @cached_property
     def remarks(self) -> Remarks:
         return Remarks()
@@ -70,6 +75,9 @@ class StageState:
     def judge(self, reply: Reply) -> Verdict | None:
         """After all stages have mended: judge; note changed choices in ``reply.mended``."""
         return None
+
+
+_HOOKS = frozenset({"on_request", "watch", "text_hold", "hold_whole", "is_slow", "mend", "judge"})
 
 
 class Stage:
@@ -134,10 +142,10 @@ class Pipeline:
             except Exception as error:
                 report(stage.name, error)
         self._opened = self._states  # keeps the stages that are left out later, for their remarks
-        self._watching = self._with(StageState.watch)
+        self._watching = self._with("watch")
 
     def on_request(self, request: UpstreamRequest) -> None:
-        for name, state in self._with(StageState.on_request):
+        for name, state in self._with("on_request"):
             body_before = dict(request.body)
             try:
                 state.on_request(request)
@@ -174,10 +182,9 @@ class Pipeline:
         self._ask(StageState.mend, reply)
         return severest(self._ask(StageState.judge, reply))
 
-    def _with(self, hook: Callable[..., object]) -> list[tuple[str, StageState]]:
+    def _with(self, hook: str) -> list[tuple[str, StageState]]:
         """Return the states that have a hook of their own: no other is called."""
-        name = hook.__name__
-        return [entry for entry in self._states if getattr(type(entry[1]), name) is not hook]
+        return [entry for entry in self._states if hook in entry[1].hooks]
 
     def _ask(
         self,
@@ -190,7 +197,7 @@ class Pipeline:
         A stage that raises is left out from then on.
         """
         answers = []
-        for name, state in self._with(hook):
+        for name, state in self._with(hook.__name__):
             try:
                 if answer := getattr(state, hook.__name__)(*args, **kwargs):
                     answers.append(answer)
@@ -209,4 +216,4 @@ class Pipeline:
     def _leave_out(self, name: str, state: StageState, error: Exception) -> None:
         self._report(name, error)
         self._states = [entry for entry in self._states if entry[1] is not state]
-        self._watching = self._with(StageState.watch)
+        self._watching = self._with("watch")

@@ -69,8 +69,9 @@ def joint(text: str) -> str:
 def inside_thoughts(text: str) -> str:
     """Return a text that is nothing but reasoning, without its last end; "" for any other text."""
     text = text.strip()
-    end = next((mark for mark in _ENDS if text.endswith(mark)), "")
-    return text.removesuffix(end) if are_all(text) else ""
+    if not are_all(text):
+        return ""
+    return text.removesuffix(next((mark for mark in _ENDS if text.endswith(mark)), ""))
 
 
 def _after_marked(text: str, index: int) -> tuple[int, str]:
