@@ -42,12 +42,11 @@ async def test_a_handler_gets_the_servers_own_send(
     """Past the router and its middlewares: no chunk is wrapped."""
     asked: list[Any] = []
 
-    async def handle(request: Any, receive: Any, downstream: Any, **_: Any) -> None:
-        asked.append((receive, downstream.send))
+    async def handle(request: Any, **_: Any) -> None:
+        asked.append((request.receive, request.downstream.send))
 
     for kind, name in (
         (ChatCompletions, "handle"),
-        (ChatCompletions, "count"),
         (Passthrough, "handle"),
     ):
         monkeypatch.setattr(kind, name, staticmethod(handle))

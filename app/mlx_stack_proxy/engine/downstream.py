@@ -8,6 +8,9 @@ from typing import Any
 from .headers import RawHeaders
 
 Send = Callable[[Any], Awaitable[None]]
+SendWhole = Callable[[int, RawHeaders, bytes], Awaitable[None]]
+# ASGI's name for our server's extension: a function that sends a whole response in one write.
+WHOLE = "mlx_stack.whole"
 
 EVENT_STREAM: RawHeaders = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -23,10 +26,13 @@ class Downstream:
     sees that the response isn't whole.
     """
 
-    __slots__ = ("_clock", "last_write", "send", "started", "writing")
+    __slots__ = ("_clock", "_whole", "last_write", "send", "started", "writing")
 
-    def __init__(self, send: Send, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, send: Send, clock: Callable[[], float], whole: SendWhole | None = None
+    ) -> None:
         self.send = send
+        self._whole = whole  # None: the server sends status and body one after the other
         self._clock = clock
         self.started = False  # status and headers have gone out
         self.writing = False  # a write waits for the client
@@ -56,6 +62,15 @@ class Downstream:
         await self.send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send a whole response."""
-        await self.start(status, [*headers, (b"content-length", b"%d" % len(body))])
-        await self.end(body)
+        """Send a whole response: in one piece if the server can."""
+        headers = [*headers, (b"content-length", b"%d" % len(body))]
+        if self._whole is None:
+            await self.start(status, headers)
+            await self.end(body)
+            return
+        self.writing = True
+        try:
+            await self._whole(status, headers, body)
+            self.started = True
+        finally:
+            self.writing = False

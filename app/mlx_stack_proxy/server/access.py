@@ -81,14 +81,21 @@ class Access:
         is_operator = shows(request.headers, self._admin_key)
         return is_operator or request.path.startswith("/mlx-stack/")
 
-    def check_key(self, request: Incoming) -> str:
-        """Return the API key that owns the request's sessions; "" if clients need no key.
+    def check_key(self, request: Incoming) -> None:
+        """Fill in ``request.key`` and ``request.owner``.
 
-        Raises ``ProxyError`` (401) if the request has none of the configured keys.
+        With ``server.api_keys`` LiteLLM never sees the client's headers with keys, so
+        ``Authorization`` comes first there. Raises ``ProxyError`` (401) if the request has none of
+        the configured keys.
         """
-        if self._open or not self._keys:
-            return ""
-        key = self.key_of(request)
+        headers = request.headers
+        if not self._keys:
+            request.key = client_key(headers)
+            return
+        others = {name: value for name, value in headers.items() if name != "authorization"}
+        request.key = key = bearer(headers.get("authorization", "")) or client_key(others)
+        if self._open:
+            return
         # Compare with every key, in constant time: the time taken must not tell which key nearly
         # matched.
         matches = [hmac.compare_digest(key.encode(), allowed) for allowed in self._keys]
@@ -99,18 +106,7 @@ class Access:
                 "unknown API key; send one of server.api_keys as `Authorization: Bearer …`",
                 code="invalid_api_key",
             )
-        return key
-
-    def key_of(self, request: Incoming) -> str:
-        """Return the client's API key: ours if clients need one, else the key that LiteLLM takes.
-
-        "" if the request has none. With ``server.api_keys`` LiteLLM never sees the client's headers
-        with keys, so ``Authorization`` comes first there.
-        """
-        if self._keys and (key := bearer(request.headers.get("authorization", ""))):
-            return key
-        others = {k: v for k, v in request.headers.items() if k != "authorization"}
-        return client_key(others if self._keys else request.headers)
+        request.owner = key
 
     def upstream_headers(self, headers: RawHeaders) -> tuple[RawHeaders, bool]:
         """Return the headers with the key for LiteLLM, and whether that key is ours.

@@ -1,9 +1,9 @@
 """The FastAPI app that uvicorn serves: all of the proxy's paths.
 
-``Edge`` stands in the place of the middlewares, and checks every request. It has the paths that
-models answer: a usual route costs 0.17 ms, half as much as the rest of a request, and its
-middlewares wrap each chunk of a stream. Their routes are only listed here. The operator's paths
-(``operations.py``, ``admin.py``, ``web_page.py``) are usual routes.
+``Edge`` answers every request, and has the paths that models answer: a usual route costs 0.17 ms,
+half as much as the rest of a request, and FastAPI's middlewares wrap each chunk of a stream. Their
+routes are only listed here. The operator's paths (``operations.py``, ``admin.py``,
+``web_page.py``) are usual routes, to which the edge goes past the middlewares.
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 
 from .. import __version__
 from ..driver.services import Services
+from ..engine.downstream import Send
+from ..engine.watch import Receive
 from ..wire.table import DIALECTS
 from . import operations
 from .access import Access
 from .chat_completions import CHAT_PATHS, ChatCompletions
-from .edge import App, Edge
-from .incoming import BodyMemory, Handler
+from .edge import Edge, Scope
+from .incoming import Handler
 from .passthrough import Passthrough
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
@@ -33,38 +35,41 @@ _APIS = {"messages": "Anthropic's Messages API", "responses": "OpenAI's Response
 
 
 class ProxyApp(FastAPI):
-    """A FastAPI app whose one middleware is ``edge``, which also answers its errors."""
+    """A FastAPI app whose requests ``edge`` answers, with FastAPI's router for some of them."""
 
-    def __init__(self, edge: Edge, lifespan: Lifespan) -> None:
-        super().__init__(
-            title="mlx-stack reliability proxy",
-            version=__version__,
-            lifespan=lifespan,
-            docs_url=None,
-            redoc_url=None,
-        )
-        self.edge = edge
+    edge: Edge
 
-    def build_middleware_stack(self) -> App:
-        self.edge.others = AsyncExitStackMiddleware(self.router)
-        return self.edge
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self  # for the router
+        if scope["type"] == "http":
+            await self.edge.answer(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def build(services: Services, lifespan: Lifespan) -> ProxyApp:
     """Build the app with all its routes."""
+    app = ProxyApp(
+        title="mlx-stack reliability proxy",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
     access = Access(services.settings)
-    bodies = BodyMemory(services.settings.server)
-    passthrough = Passthrough(services, access, bodies)
-    chat = ChatCompletions(services, access, bodies, passthrough.handle)
+    passthrough = Passthrough(services, access)
+    chat = ChatCompletions(services, access, passthrough.handle)
     handlers: dict[str, Handler] = dict.fromkeys(CHAT_PATHS, chat.handle)
     said = dict.fromkeys(CHAT_PATHS, "Answer an OpenAI chat completion, whole or as a stream.")
     for dialect in DIALECTS:
+        count = partial(chat.handle, dialect=dialect, counts=True)
         handlers |= dict.fromkeys(dialect.paths, partial(chat.handle, dialect=dialect))
-        handlers |= dict.fromkeys(dialect.count_paths, partial(chat.count, dialect=dialect))
+        handlers |= dict.fromkeys(dialect.count_paths, count)
         answers = f"Answer a request of {_APIS[dialect.name]}, whole or as a stream."
         said |= dict.fromkeys(sorted(dialect.paths), answers)
         said |= dict.fromkeys(sorted(dialect.count_paths), "Count a prompt's tokens.")
-    app = ProxyApp(Edge(services, access, handlers, passthrough.handle), lifespan)
     for path, words in said.items():
         body = {"requestBody": _JSON}
         app.add_api_route(
@@ -73,6 +78,8 @@ def build(services: Services, lifespan: Lifespan) -> ProxyApp:
     operations.add_to(app, services, access)
     for method in _PASSED_METHODS:
         app.api_route("/v1/{path:path}", methods=[method])(_passed_on)
+    others = AsyncExitStackMiddleware(app.router)
+    app.edge = Edge(services, access, handlers, passthrough.handle, others)
     return app
 
 

@@ -20,13 +20,11 @@ from ..driver.driver import Driver
 from ..driver.response_headers import of_pressure
 from ..driver.services import Services
 from ..engine import client_request, session_id
-from ..engine.downstream import Downstream
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders, passed_on
 from ..engine.litellm_controls import patience
 from ..engine.request import Controls, Request, Route
 from ..engine.upstream import CHAT_HEADERS
-from ..engine.watch import Receive
 from ..errors import invalid
 from ..escalation import tiers
 from ..telemetry import accounts
@@ -34,7 +32,7 @@ from ..telemetry.agent_name import agent_name
 from ..wire.dialect import Dialect, Translated
 from .access import Access, key_label, without_controls
 from .control_headers import client_timeout, read_controls
-from .incoming import BodyMemory, Handler, HeldBody, Incoming
+from .incoming import Handler, Incoming, id_headers
 from .passthrough import NOT_SENT_UP
 
 # Headers that describe the client's connection or body rather than its request.
@@ -49,101 +47,61 @@ class ChatCompletions:
     ``pass_through`` answers a request in another dialect if its model belongs to no tier.
     """
 
-    def __init__(
-        self, services: Services, access: Access, bodies: BodyMemory, pass_through: Handler
-    ) -> None:
+    def __init__(self, services: Services, access: Access, pass_through: Handler) -> None:
         self._services = services
         self._access = access
-        self._bodies = bodies
         self._pass_through = pass_through
         self._routes = tiers.Routes(services.settings)
 
     async def handle(
-        self,
-        request: Incoming,
-        receive: Receive,
-        downstream: Downstream,
-        dialect: Dialect | None = None,
+        self, request: Incoming, dialect: Dialect | None = None, *, counts: bool = False
     ) -> None:
         """Answer one request. ``dialect``: None for chat completions as OpenAI has them.
 
-        Raises ``ProxyError`` while nothing has been sent, and ``ClientGone``.
+        ``counts``: only say how many tokens the prompt has. Raises ``ProxyError`` while nothing has
+        been sent, and ``ClientGone``.
         """
-        with HeldBody(self._bodies) as held_body:
-            await self._handle(request, receive, downstream, held_body, dialect)
-
-    async def count(
-        self, request: Incoming, receive: Receive, downstream: Downstream, dialect: Dialect
-    ) -> None:
-        """Answer how many tokens a prompt has, in its dialect. Raises as ``handle()``."""
-        services = self._services.in_force()
+        services, clock = self._services.in_force(), asyncio.get_running_loop().time
         self._access.check_key(request)
         controls = read_controls(request.headers, services.settings)
-        with HeldBody(self._bodies) as held_body:
-            body = await self._body(request, receive, held_body)
-            client_body = await tasks.aside(body, client_request.read, body)
-            if not (await self._route(services, client_body, controls, request)).tiers:
-                held_body.release()
-                await self._pass_through(request, replayed(body, receive), downstream)
-                return
-            answer = await tasks.aside(body, dialect.count, client_body)
-            headers = [*_JSON, *request.id_headers, *of_pressure(services.memory.pressure)]
-            await downstream.whole(200, headers, orjson.dumps(answer))
-
-    async def _handle(
-        self,
-        request: Incoming,
-        receive: Receive,
-        downstream: Downstream,
-        held_body: HeldBody,
-        dialect: Dialect | None,
-    ) -> None:
-        services = self._services.in_force()
-        clock = asyncio.get_running_loop().time
-        started = clock()
-        owner = self._access.check_key(request)
-        controls = read_controls(request.headers, services.settings)
-        body = await self._body(request, receive, held_body)
+        _check_media_type(request)
+        body = await request.body()
         arrived = clock()
-        chat_request = await self._read_request(
-            services, request, body, dialect, owner=owner, controls=controls, started=started
-        )
-        if chat_request is None:
-            held_body.release()
-            await self._pass_through(request, replayed(body, receive), downstream)
+        asked = await self._read(services, request, controls, body, dialect, counts=counts)
+        if asked is None:
             return
         del body  # free it: a reply may stream for long, and the parsed request is as large
-        exchange = Exchange(chat_request)
+        exchange = Exchange(asked)
         headers, our_key = self._headers(request, dialect)
         driver = Driver(
             services,
             exchange,
             headers=headers,
             our_key=our_key,
-            downstream=downstream,
-            receive=receive,
+            downstream=request.downstream,
+            receive=request.receive,
             arrived=arrived,
         )
         try:
             await driver.run()
         finally:
             if exchange.record is not None:  # else a fault of ours is logged
-                accounts.close(services, exchange.record, driver.outcome, clock() - started)
+                seconds = clock() - request.started
+                accounts.close(services, exchange.record, driver.outcome, seconds)
         if driver.outcome == "ok":
             loop_question.ask(services, exchange, headers)
 
-    async def _read_request(
+    async def _read(
         self,
         services: Services,
         request: Incoming,
+        controls: Controls,
         body: bytes,
         dialect: Dialect | None,
         *,
-        owner: str,
-        controls: Controls,
-        started: float,
+        counts: bool,
     ) -> Request | None:
-        """Read the request; return None if it is in a dialect and its model belongs to no tier."""
+        """Read the request; return None if it has been answered: counted, or passed through."""
         client_body = await tasks.aside(body, client_request.read, body)
         if request.model:
             client_body = {**client_body, "model": request.model}
@@ -151,47 +109,32 @@ class ChatCompletions:
         if dialect is not None:
             route = await self._route(services, client_body, controls, request)
             if not route.tiers:
+                request.put_back(body)
+                await self._pass_through(request)
+                return None
+            if counts:
+                await _count(services, request, dialect, client_body, body)
                 return None
             translated = await tasks.aside(body, dialect.to_chat, client_body, request.headers)
         parsed = await tasks.aside(
             body, client_request.checked, translated.body, len(body), translated.failed
         )
-        settings, key = services.settings, self._access.key_of(request)
-        messages, name = parsed.body["messages"], translated.session
+        headers, messages = request.headers, parsed.body["messages"]
+        named, label = translated.session, key_label(request.key, services.settings)
         return parsed.asked_by(
             id=request.id,
-            session=session_id.identify(request.headers, client_body, owner, messages, name),
+            session=session_id.identify(headers, client_body, request.owner, messages, named),
             route=route or await self._route(services, parsed.body, controls, request),
             controls=controls,
-            started=started,
+            started=request.started,
             dialect=dialect,
             echo=translated.echo,
             left_out=translated.left_out,
-            owner=key,
-            agent=agent_name(
-                request.headers, key_label(key, settings), shown=settings.observability.agent_names
-            ),
-            patience=patience(parsed.body, request.headers),
-            client_timeout=None if parsed.stream else client_timeout(request.headers),
+            owner=request.key,
+            agent=agent_name(headers, label, shown=services.settings.observability.agent_names),
+            patience=patience(parsed.body, headers),
+            client_timeout=None if parsed.stream else client_timeout(headers),
         )
-
-    async def _body(self, request: Incoming, receive: Receive, held_body: HeldBody) -> bytes:
-        """Check the headers about the body, then read it. Raises ``ProxyError``, ``ClientGone``."""
-        media_type = request.media_type
-        if media_type != "application/json" and not media_type.endswith("+json"):
-            raise invalid(
-                "the content type must be application/json; with curl, add "
-                "-H 'Content-Type: application/json'",
-                "content-type",
-                status=415,
-            )
-        if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise invalid(
-                "compressed request bodies are not accepted; send it uncompressed",
-                "content-encoding",
-                status=415,
-            )
-        return await held_body.read(request, receive)
 
     def _headers(self, request: Incoming, dialect: Dialect | None) -> tuple[RawHeaders, bool]:
         """Return the headers for LiteLLM, and whether the key in them is ours."""
@@ -211,8 +154,8 @@ class ChatCompletions:
         model = body.get("model")
         model = model if isinstance(model, str) else ""
         authorization = request.headers.get("authorization")
-        if authorization is None and (key := self._access.key_of(request)):
-            authorization = f"Bearer {key}"
+        if authorization is None and request.key:
+            authorization = f"Bearer {request.key}"
         listed = await services.models.get(authorization)
         if self._routes.settings is not services.settings:
             self._routes = tiers.Routes(services.settings)
@@ -229,11 +172,30 @@ class ChatCompletions:
         return route
 
 
-def replayed(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that gives the body once more, then the client's further messages."""
-    parts = [{"type": "http.request", "body": body, "more_body": False}]
+def _check_media_type(request: Incoming) -> None:
+    """Refuse a body that is not plain JSON, by its headers. Raises ``ProxyError`` (415)."""
+    media_type = request.media_type
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise invalid(
+            "the content type must be application/json; with curl, add "
+            "-H 'Content-Type: application/json'",
+            "content-type",
+            status=415,
+        )
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise invalid(
+            "compressed request bodies are not accepted; send it uncompressed",
+            "content-encoding",
+            status=415,
+        )
 
-    async def again() -> Any:
-        return parts.pop() if parts else await receive()
 
-    return again
+async def _count(
+    services: Services, request: Incoming, dialect: Dialect, client_body: Any, body: bytes
+) -> None:
+    """Answer how many tokens a prompt has, in its dialect."""
+    answer = await tasks.aside(body, dialect.count, client_body)
+    pressure = of_pressure(services.memory.pressure)
+    await request.downstream.whole(
+        200, [*_JSON, *id_headers(request.id), *pressure], orjson.dumps(answer)
+    )

@@ -1,17 +1,15 @@
 """The edge of the app: checks each request, then passes it to the handler of its path.
 
-``Edge`` stands before all routes of the FastAPI app (``app.py``). It hands the paths that models
-answer to their handlers, past the router, and all others to FastAPI. An error that any of them
-raises becomes the response here, in the dialect of its path.
+``Edge`` gets each request of the app (``app.py``). It hands the paths that models answer to their
+handlers, and all others to FastAPI's router. An error that any of them raises becomes the response
+here, in the dialect of its path.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import orjson
@@ -21,16 +19,26 @@ from starlette.requests import ClientDisconnect
 from .. import log
 from ..driver import response_headers
 from ..driver.services import Services
-from ..engine.downstream import Downstream, Send
+from ..engine.downstream import WHOLE, Downstream, Send
 from ..engine.headers import RawHeaders
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
 from ..state.store import StoreError
-from ..wire.dialect import Dialect, error_reply
+from ..wire.dialect import error_reply
 from ..wire.table import BY_COUNT_PATH, BY_PATH
 from .access import Access
 from .chat_completions import CHAT_PATHS
-from .incoming import PASSED_ON, BodyRefused, ClientGone, Handler, Incoming, read_incoming
+from .incoming import (
+    PASSED_ON,
+    BodyMemory,
+    BodyRefused,
+    ClientGone,
+    Handler,
+    Incoming,
+    by_name,
+    id_headers,
+    request_id,
+)
 
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
@@ -50,124 +58,114 @@ class Refusal(NamedTuple):
 
 
 class Edge:
-    """The app's outermost part.
+    """Answers all requests of the app.
 
     ``handlers`` answer the paths that models answer, for POST alone; ``pass_on`` answers every
-    other path under ``/v1/`` but the model list's.
+    other path under ``/v1/`` but the model list's; ``others``, FastAPI's part, answers the rest.
     """
 
-    others: App  # FastAPI's part, which answers the rest, and gets lifespan events
-
     def __init__(
-        self, services: Services, access: Access, handlers: Mapping[str, Handler], pass_on: Handler
+        self,
+        services: Services,
+        access: Access,
+        handlers: Mapping[str, Handler],
+        pass_on: Handler,
+        others: App,
     ) -> None:
         self._services = services
         self._access = access
+        self._bodies = BodyMemory(services.settings.server)
         self._handlers = handlers
         self._pass_on = pass_on
+        self._others = others
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await self.others(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000})
-        else:
-            await self._answer(scope, receive, send)
-
-    def _handler(self, request: Incoming, scope: Scope) -> Handler:
-        """Return who answers a request. Raises ``ProxyError`` (405, 503)."""
-        path = _tidy(request.path)
-        handler, allowed = self._handlers.get(path), request.method == "POST"
-        if handler is None:
-            is_ours = not path.startswith("/v1/") and PASSED_ON not in scope
-            if is_ours or is_model_query(request.method, path):
-                return partial(self._ask_others, scope)
-            handler, allowed = self._pass_on, request.method not in ("CONNECT", "TRACE")
-        if self._services.life.stopping:
-            raise shutting_down()
-        if not allowed and path in self._handlers:
-            raise ProxyError(405, INVALID_REQUEST, f"use POST for {path}", allow="POST")
-        if not allowed:
-            raise invalid(f"{request.method} is not passed through", status=405)
-        return handler
-
-    async def _ask_others(
-        self, scope: Scope, request: Incoming, receive: Receive, downstream: Downstream
-    ) -> None:
-        """Let FastAPI answer. An error of its is not counted: no model was meant."""
-        if request.path.startswith("/v1/"):
-            self._access.check_key(request)
-
-        async def marked(message: Any) -> None:
-            if message["type"] == "http.response.start":
-                downstream.started = True
-                message = {**message, "headers": [*message["headers"], *self._marks(request)]}
-            await downstream.send(message)
-
-        try:
-            await self.others(scope, receive, marked)
-        except (ProxyError, StoreError, HTTPException) as error:
-            if isinstance(error, StoreError):
-                self._services.metrics.count("store_errors")
-            ours = _as_ours(error, request)
-            await self._refuse(ours, request, receive, downstream, counted=False)
-
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, have it answered, and turn an error into a response."""
         services = self._services
+        whole = (scope.get("extensions") or {}).get(WHOLE, {}).get("send")
+        downstream = Downstream(send, asyncio.get_running_loop().time, whole)
+        request = Incoming(scope, receive, downstream, self._bodies)
         services.life.running += 1
-        downstream = Downstream(send, asyncio.get_running_loop().time)
-        request: Incoming | None = None
         try:
-            request = read_incoming(scope)
             log.request_id.set(request.id)
+            request.check()
             self._access.check_origin(request)
-            _refuse_websocket(request)
-            await self._handler(request, scope)(request, receive, downstream)
+            await self._handler(request)(request)
         except (ClientGone, ClientDisconnect):
             pass
         except ProxyError as error:
-            await self._refuse(error, request, receive, downstream)
+            await self._refuse(error, request)
         except asyncio.CancelledError:
             if not services.life.stopping:
                 raise
             # The grace of the shutdown is over, and this pass-through request is not.
             if downstream.started:
                 log.get().warning("broken_off", why="the proxy is shutting down")
-            await self._refuse(shutting_down(), request, receive, downstream)
+            await self._refuse(shutting_down(), request)
         except Exception as error:  # our bug: the log gets the traceback, the client a sentence
             log.fault("internal_error", error)
             sentence = "an error inside the proxy; its log has details"
             fault = ProxyError(500, "internal_error", sentence)
-            await self._refuse(fault, request, receive, downstream, counted=False)
+            await self._refuse(fault, request, counted=False)
         finally:
+            request.release()
             services.life.running -= 1
 
-    async def _refuse(
-        self,
-        error: ProxyError,
-        request: Incoming | None,
-        receive: Receive,
-        downstream: Downstream,
-        *,
-        counted: bool = True,
-    ) -> None:
+    def _handler(self, request: Incoming) -> Handler:
+        """Return who answers a request. Raises ``ProxyError`` (400, 405, 426, 503)."""
+        path, method = _tidy(request.path), request.method
+        if "upgrade" in request.headers:
+            _refuse_websocket(request, path)
+        handler, allowed = self._handlers.get(path), method == "POST"
+        if handler is None:
+            is_ours = not path.startswith("/v1/") and PASSED_ON not in request.scope
+            if is_ours or is_model_query(method, path):
+                return self._ask_others
+            handler, allowed = self._pass_on, method not in ("CONNECT", "TRACE")
+        if self._services.life.stopping:
+            raise shutting_down()
+        if not allowed and path in self._handlers:
+            raise ProxyError(405, INVALID_REQUEST, f"use POST for {path}", allow="POST")
+        if not allowed:
+            raise invalid(f"{method} is not passed through", status=405)
+        return handler
+
+    async def _ask_others(self, request: Incoming) -> None:
+        """Let FastAPI answer. An error of its is not counted: no model was meant."""
+        if request.path.startswith("/v1/"):
+            self._access.check_key(request)
+        downstream = request.downstream
+
+        async def marked(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                downstream.started = True
+                message = {**message, "headers": [*message["headers"], *self._marks(request.id)]}
+            await downstream.send(message)
+
+        try:
+            await self._others(request.scope, request.receive, marked)
+        except (ProxyError, StoreError, HTTPException) as error:
+            if isinstance(error, StoreError):
+                self._services.metrics.count("store_errors")
+            await self._refuse(_as_ours(error, request), request, counted=False)
+
+    async def _refuse(self, error: ProxyError, request: Incoming, *, counted: bool = True) -> None:
         """Answer a request with an error, unless a response has begun."""
+        downstream = request.downstream
         if downstream.started:
             return
         if counted:
             self._count(error)
-        reply = self._reply_to(error, request)
+        reply = self._reply_to(error, request.path, request.id)
         # After an error, a client that sent `Expect: 100-continue` may send its body or not. Close,
         # for its next request could be taken for that body.
-        expects_continue = request is not None and "expect" in request.headers
         unread = isinstance(error, BodyRefused)
-        if unread or expects_continue:
+        if unread or "expect" in request.headers:
             reply.headers.append((b"connection", b"close"))
         await downstream.start(reply.status, reply.headers)
         await downstream.write(reply.body)
         if unread:
-            await _discard_body(receive)
+            await _discard_body(request.receive)
         await downstream.end()
 
     def refuse(self, error: ProxyError, scope: Scope | None) -> Refusal:
@@ -175,22 +173,20 @@ class Edge:
 
         ``scope``: the request, which is then counted as refused; None: its head is not complete.
         """
-        request = None
-        if scope is not None:
-            with contextlib.suppress(ProxyError):
-                request = read_incoming(scope)
-                log.request_id.set(request.id)
-            self._count(error)
-        return self._reply_to(error, request)
+        if scope is None:
+            return self._reply_to(error, "", "")
+        identity = request_id(by_name(scope["headers"]))
+        log.request_id.set(identity)
+        self._count(error)
+        return self._reply_to(error, scope["path"], identity)
 
-    def _reply_to(self, error: ProxyError, request: Incoming | None) -> Refusal:
+    def _reply_to(self, error: ProxyError, path: str, identity: str) -> Refusal:
         """Write an error in the dialect of the request's path; elsewhere as OpenAI writes it."""
-        path = _tidy(request.path) if request is not None else ""
-        dialect: Dialect | None = BY_PATH.get(path) or BY_COUNT_PATH.get(path)
-        reply = error_reply(dialect, error, request.id if request is not None else "")
+        path = _tidy(path)
+        reply = error_reply(BY_PATH.get(path) or BY_COUNT_PATH.get(path), error, identity)
         body = orjson.dumps(reply.body)
         length = (b"content-length", b"%d" % len(body))
-        return Refusal(reply.status, [*reply.headers, length, *self._marks(request)], body)
+        return Refusal(reply.status, [*reply.headers, length, *self._marks(identity)], body)
 
     def _count(self, error: ProxyError) -> None:
         """Count a refused request; log each kind once a minute."""
@@ -206,13 +202,13 @@ class Edge:
                 said="once a minute",
             )
 
-    def _marks(self, request: Incoming | None) -> RawHeaders:
+    def _marks(self, identity: str) -> RawHeaders:
         """Return the headers of every response: the request's id, and the memory pressure.
 
         Exchanges and pass-through requests write these headers themselves.
         """
         pressure = response_headers.of_pressure(self._services.memory.pressure)
-        return [*(request.id_headers if request is not None else ()), *pressure]
+        return [*id_headers(identity), *pressure] if identity else pressure
 
 
 def _as_ours(error: ProxyError | StoreError | HTTPException, request: Incoming) -> ProxyError:
@@ -227,12 +223,12 @@ def _as_ours(error: ProxyError | StoreError | HTTPException, request: Incoming) 
     return invalid(sentence, status=error.status_code)
 
 
-def _refuse_websocket(request: Incoming) -> None:
+def _refuse_websocket(request: Incoming, path: str) -> None:
     """Refuse a WebSocket. An offer of any other protocol is ignored, and answered in HTTP/1.1.
 
     Raises ``ProxyError`` (400; 426 where the dialect's clients then go on with HTTP).
     """
-    dialect = BY_PATH.get(_tidy(request.path))
+    dialect = BY_PATH.get(path)
     status = 400 if dialect is None else dialect.websocket_status
     for name, value in request.raw_headers:
         if name == b"upgrade" and b"websocket" in value.lower():

@@ -19,10 +19,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from http import HTTPStatus
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from ..engine.downstream import WHOLE
+from ..engine.headers import RawHeaders
 from ..errors import ProxyError, invalid
 from .app import ProxyApp
 from .edge import Scope
@@ -73,6 +74,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._no_longer_awaited()
         super().connection_lost(exc)
+        if self.cycle is not None:
+            self.cycle.scope.pop("extensions", None)  # it refers to this: leave no cycle
 
     def data_received(self, data: bytes) -> None:
         if self._pipelined:
@@ -99,6 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._head_bytes = 0
+        self.scope["extensions"] = {WHOLE: {"send": self._send_whole}}
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -162,7 +166,28 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer the client and close. ``scope``: the request, if its head has been read."""
         assert isinstance(self.app, ProxyApp)
         reply = self.app.edge.refuse(error, scope)
-        head = [b"HTTP/1.1 %d %s" % (reply.status, HTTPStatus(reply.status).phrase.encode())]
-        head += [b"%s: %s" % header for header in (*reply.headers, (b"connection", b"close"))]
-        self.transport.write(b"\r\n".join(head) + b"\r\n\r\n" + reply.body)
+        headers = [*reply.headers, (b"connection", b"close")]
+        self.transport.write(_head(reply.status, headers) + reply.body)
         self.transport.close()
+
+    async def _send_whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
+        """Send a whole response in one write, where uvicorn's ``send`` makes two."""
+        cycle = self.cycle
+        if self.flow.write_paused and not cycle.disconnected:
+            await self.flow.drain()
+        if cycle.disconnected:
+            return
+        if not cycle.keep_alive:
+            headers = [*headers, (b"connection", b"close")]
+        body = b"" if cycle.scope["method"] == "HEAD" else body
+        self.transport.write(_head(status, cycle.default_headers + headers) + body)
+        cycle.response_started = cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.transport.close()
+        cycle.on_response()
+
+
+def _head(status: int, headers: RawHeaders) -> bytes:
+    lines = [STATUS_LINE[status], *[b"%s: %s\r\n" % header for header in headers], b"\r\n"]
+    return b"".join(lines)

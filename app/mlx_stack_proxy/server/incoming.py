@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from ..engine.downstream import Downstream
-from ..engine.headers import KEY_HEADERS
+from ..engine.headers import KEY_HEADERS, RawHeaders
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid
-from ..frozen import frozen
 from ..settings import ServerSettings
 
 SILENT_SECONDS = 30.0  # without a byte of a head or body
@@ -53,117 +52,128 @@ class BodyMemory:
         self.held = 0
 
 
-class HeldBody:
-    """One request's part of the ``BodyMemory``, until ``release()`` or the end of its ``with``."""
-
-    __slots__ = ("_all", "_size")
-
-    def __init__(self, bodies: BodyMemory) -> None:
-        self._all = bodies
-        self._size = 0
-
-    def __enter__(self) -> HeldBody:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.release()
-
-    async def read(self, request: Incoming, receive: Receive) -> bytes:
-        """Return the request's whole body, and count its bytes as they come.
-
-        How long it may take, ``http_protocol.py`` decides. Raises ``ProxyError`` (400, 413, 503)
-        and ``ClientGone``.
-        """
-        if (length := request.headers.get("content-length")) is not None:
-            if not length.isascii() or not length.isdigit():
-                raise invalid("header content-length is not a number", "content-length")
-            if len(length) > 18 or int(length) > self._all.largest:
-                raise _too_large(self._all.largest)
-        parts = bytearray()
-        try:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientGone
-                part: bytes = message.get("body", b"")
-                self._grow(len(part))
-                if not message.get("more_body"):
-                    return bytes(parts) + part if parts else part
-                parts += part
-        finally:
-            parts.clear()  # an error's traceback would keep the bytes
-
-    def _grow(self, size: int) -> None:
-        if self._size + size > self._all.largest:
-            raise _too_large(self._all.largest)
-        if self._all.held + size > self._all.most:
-            message = (
-                f"the bodies of all requests have more than {self._all.most} bytes "
-                "(server.max_buffered_bytes)"
-            )
-            raise BodyRefused(503, "upstream_unavailable", message, retry_after=RETRY_SECONDS)
-        self._all.held += size
-        self._size += size
-
-    def release(self) -> None:
-        """Give the memory back: the body is no longer needed."""
-        self._all.held -= self._size
-        self._size = 0
-
-
-@frozen
 class Incoming:
-    """One HTTP request without its body."""
+    """One HTTP request: its head, its body on demand, and the way to its client."""
 
-    method: str
-    path: str  # percent-decoded
-    target: str  # path and query as they came
-    headers: dict[str, str]  # names in lower case; of several with one name, the last
-    raw_headers: list[tuple[bytes, bytes]]  # all of them
-    id: str  # the client's `x-request-id`, or a new one
-    model: str = ""  # the model that the path names; "": the body names it
+    __slots__ = (
+        *("_bodies", "_held", "_read", "downstream", "headers", "id", "key", "method", "model"),
+        *("owner", "path", "raw_headers", "receive", "scope", "started", "target"),
+    )
+
+    def __init__(
+        self, scope: Any, receive: Receive, downstream: Downstream, bodies: BodyMemory
+    ) -> None:
+        self.scope = scope  # ASGI's
+        self.receive = receive  # the client's messages, as ASGI gives them
+        self.downstream = downstream
+        self.started = downstream.last_write  # in seconds on the event loop's clock
+        # `Access.check_key()` fills both in: the client's API key, "" if it has none; and the key
+        # that owns the request's sessions, "" if clients need none.
+        self.key = self.owner = ""
+        self._bodies = bodies
+        self._held = 0  # bytes of the body that count in `bodies`
+        self._read: bytes | None = None  # a body that was put back
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]  # percent-decoded
+        # All headers, and the last one of each name, in lower case.
+        self.raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self.headers = by_name(self.raw_headers)
+        self.id = request_id(self.headers)
+        self.model: str = scope.get(MODEL_OF_PATH, "")  # that the path names; "": the body does
+        raw_path: bytes = scope.get("raw_path") or self.path.encode()
+        query: bytes = scope.get("query_string") or b""
+        self.target = (raw_path + b"?" + query if query else raw_path).decode("latin-1")
+
+    def check(self) -> None:
+        """Check line and headers. Raises ``ProxyError`` (400, 431, 501)."""
+        raw, headers = self.raw_headers, self.headers
+        if len(raw) > MAX_HEADERS:
+            raise invalid(f"more than {MAX_HEADERS} headers", status=431)
+        if len(headers) < len(raw):
+            _check_repeated(raw)
+        if sum([len(name) + len(value) for name, value in raw]) > MAX_HEADER_BYTES:
+            raise invalid(f"headers of more than {MAX_HEADER_BYTES} bytes", status=431)
+        if "host" not in headers and self.scope.get("http_version") == "1.1":
+            raise invalid("header host is missing", "host")
+        if headers.get("transfer-encoding", CHUNKED).strip().lower() != CHUNKED:
+            # RFC 9112, 6.1. We would take the bytes of another coding for the body itself.
+            raise invalid("only chunks are understood", "transfer-encoding", status=501)
+        _check_path(self.path)
 
     @property
     def media_type(self) -> str:
         """The body's type by ``content-type``, in lower case, without parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
-    @property
-    def id_headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers that say which request a response belongs to."""
-        identity = self.id.encode()
-        return [(b"x-mlx-stack-request-id", identity), (b"x-request-id", identity)]
+    async def body(self) -> bytes:
+        """Return the whole body, whose bytes count as they come, until ``release()``.
+
+        How long it may take, ``http_protocol.py`` decides. Raises ``ProxyError`` (400, 413, 503)
+        and ``ClientGone``.
+        """
+        if self._read is not None:
+            body, self._read = self._read, None
+            return body
+        if (length := self.headers.get("content-length")) is not None:
+            if not length.isascii() or not length.isdigit():
+                raise invalid("header content-length is not a number", "content-length")
+            if len(length) > 18 or int(length) > self._bodies.largest:
+                raise _too_large(self._bodies.largest)
+        parts = bytearray()
+        try:
+            while True:
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientGone
+                part: bytes = message.get("body", b"")
+                self._count(len(part))
+                if not message.get("more_body"):
+                    return bytes(parts) + part if parts else part
+                parts += part
+        finally:
+            parts.clear()  # an error's traceback would keep the bytes
+
+    def put_back(self, body: bytes) -> None:
+        """Give a body back, for another handler to read."""
+        self._read = body
+
+    def _count(self, size: int) -> None:
+        bodies = self._bodies
+        if self._held + size > bodies.largest:
+            raise _too_large(bodies.largest)
+        if bodies.held + size > bodies.most:
+            message = (
+                f"the bodies of all requests have more than {bodies.most} bytes "
+                "(server.max_buffered_bytes)"
+            )
+            raise BodyRefused(503, "upstream_unavailable", message, retry_after=RETRY_SECONDS)
+        bodies.held += size
+        self._held += size
+
+    def release(self) -> None:
+        """Give the memory back: the body is no longer needed."""
+        self._bodies.held -= self._held
+        self._held = 0
 
 
-Handler = Callable[[Incoming, Receive, Downstream], Awaitable[None]]
+Handler = Callable[[Incoming], Awaitable[None]]
 
 
-def read_incoming(scope: Any) -> Incoming:
-    """Read a request from an ASGI scope. Raises ``ProxyError`` (400, 431, 501) if it is bad."""
-    raw: list[tuple[bytes, bytes]] = scope["headers"]
-    if len(raw) > MAX_HEADERS:
-        raise invalid(f"more than {MAX_HEADERS} headers", status=431)
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in raw}
-    if len(headers) < len(raw):
-        _check_repeated(raw)
-    if sum([len(name) + len(value) for name, value in raw]) > MAX_HEADER_BYTES:
-        raise invalid(f"headers of more than {MAX_HEADER_BYTES} bytes", status=431)
-    if "host" not in headers and scope.get("http_version") == "1.1":
-        raise invalid("header host is missing", "host")
-    if headers.get("transfer-encoding", CHUNKED).strip().lower() != CHUNKED:
-        # RFC 9112, 6.1. We would take the bytes of another coding for the body itself.
-        raise invalid("only chunks are understood", "transfer-encoding", status=501)
-    _check_path(scope["path"])
+def by_name(raw_headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Return the headers as texts; of several with one name, the last."""
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in raw_headers}
+
+
+def request_id(headers: Mapping[str, str]) -> str:
+    """Return the client's ``x-request-id``, or a new id. ``headers``: names in lower case."""
     client_id = headers.get("x-request-id", "")
-    request_id = (
-        client_id if _REQUEST_ID.fullmatch(client_id) else f"req_{random.getrandbits(96):024x}"
-    )
-    target = (scope.get("raw_path") or scope["path"].encode()).decode("latin-1")
-    query = scope.get("query_string") or b""
-    if query:
-        target += "?" + query.decode("latin-1")
-    model = scope.get(MODEL_OF_PATH, "")
-    return Incoming(scope["method"], scope["path"], target, headers, raw, request_id, model)
+    return client_id if _REQUEST_ID.fullmatch(client_id) else f"req_{random.getrandbits(96):024x}"
+
+
+def id_headers(identity: str) -> RawHeaders:
+    """Return the headers that say which request a response belongs to."""
+    value = identity.encode()
+    return [(b"x-mlx-stack-request-id", value), (b"x-request-id", value)]
 
 
 def _check_repeated(raw: list[tuple[bytes, bytes]]) -> None:

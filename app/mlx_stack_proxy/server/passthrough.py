@@ -21,14 +21,14 @@ from ..engine.downstream import Downstream
 from ..engine.headers import HOP_BY_HOP, RawHeaders, passed_on
 from ..engine.upstream import BadTarget, Response, UpstreamError
 from ..engine.verdicts import Failure, Verdict
-from ..engine.watch import ClientLeft, Receive, Watch
+from ..engine.watch import ClientLeft, Watch
 from ..errors import ProxyError, invalid, unreachable
 from ..escalation.tiers import cloud_allowed, is_local_model
 from ..frozen import frozen
 from ..token_budget.passthrough_books import PassthroughBooks
 from .access import Access, without_controls
 from .control_headers import read_cloud
-from .incoming import BodyMemory, HeldBody, Incoming
+from .incoming import Incoming, id_headers
 
 # Methods with which a request can make a model work, now or later.
 _CHANGING = frozenset({"POST", "PUT", "PATCH"})
@@ -83,37 +83,36 @@ class _Patience(Watch):
 class Passthrough:
     """Relays requests to LiteLLM and counts their tokens in the budgets."""
 
-    def __init__(self, services: Services, access: Access, bodies: BodyMemory) -> None:
+    def __init__(self, services: Services, access: Access) -> None:
         self._services = services
         self._access = access
-        self._bodies = bodies
         opened = services.settings.server.passthrough_paths
         self._allowed = passthrough_paths.AllowedPaths(opened)
 
-    async def handle(self, request: Incoming, receive: Receive, downstream: Downstream) -> None:
+    async def handle(self, request: Incoming) -> None:
         """Relay one request. Raises ``ProxyError`` while nothing has been sent."""
-        owner = self._access.check_key(request)
+        self._access.check_key(request)
         forwarding = self._forwarding(request)
-        books = self._books(request, owner)
-        watch = _Patience(receive)
+        books = self._books(request)
+        watch = _Patience(request.receive)
         response: Response | None = None
         try:
-            with HeldBody(self._bodies) as held_body:
-                watch.started = asyncio.get_running_loop().time()
-                content = await self._content(request, forwarding, receive, held_body, watch)
-                watch.start()
-                await books.admit(content)
-                response = await self._ask(request, forwarding, content, books)
-                del content  # free it: a reply may stream for long
+            watch.started = asyncio.get_running_loop().time()
+            content = await self._content(request, forwarding, watch)
+            watch.start()
+            await books.admit(content)
+            response = await self._ask(request, forwarding, content, books)
+            del content  # free it: a reply may stream for long
+            request.release()
             self._services.metrics.count("passthrough", str(response.status))
-            await self._relay(request, response, downstream, watch, books)
+            await self._relay(request, response, watch, books)
         except asyncio.CancelledError:
             try:
                 verdict = watch.interruption()
             except ClientLeft:
                 return
             assert isinstance(verdict, Failure)  # the request's own timeout is over
-            if not downstream.started:
+            if not request.downstream.started:
                 raise ProxyError(504, "all_tiers_failed", verdict.message) from None
         finally:
             watch.stop()
@@ -121,13 +120,13 @@ class Passthrough:
                 await response.aclose()
             await books.close()
 
-    def _books(self, request: Incoming, owner: str) -> PassthroughBooks:
+    def _books(self, request: Incoming) -> PassthroughBooks:
         uses = request.method in _CHANGING and FREE.fullmatch(request.path) is None
         return PassthroughBooks(
             self._services.in_force(),
             request.id,
-            session_id.identify(request.headers, {}, owner, ()),
-            self._access.key_of(request),
+            session_id.identify(request.headers, {}, request.owner, ()),
+            request.key,
             uses=uses,
             # LiteLLM reads such a body as a form, and not as JSON.
             form=request.media_type in _FORMS,
@@ -162,15 +161,10 @@ class Passthrough:
         return _Forwarding(target, headers, judged, local_only)
 
     async def _content(
-        self,
-        request: Incoming,
-        forwarding: _Forwarding,
-        receive: Receive,
-        held_body: HeldBody,
-        patience: _Patience,
+        self, request: Incoming, forwarding: _Forwarding, patience: _Patience
     ) -> bytes:
         """Return the body for LiteLLM; note how long the client waits. Raises ``ProxyError``."""
-        content = await held_body.read(request, receive) if _has_body(request) else b""
+        content = await request.body() if _has_body(request) else b""
         if not forwarding.judged:
             return content
         body = await tasks.aside(content, passthrough_body.read, request.headers, content)
@@ -210,14 +204,14 @@ class Passthrough:
         self,
         request: Incoming,
         response: Response,
-        downstream: Downstream,
         watch: Watch,
         books: PassthroughBooks,
     ) -> None:
+        downstream = request.downstream
         headers = [
             *response_headers.relayed(response.headers),
             (b"x-mlx-stack-mode", b"passthrough"),
-            *request.id_headers,
+            *id_headers(request.id),
             *response_headers.of_pressure(self._services.memory.pressure),
         ]
         books.response_began(response.status)
