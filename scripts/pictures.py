@@ -70,7 +70,7 @@ def request() -> Drawing:
     d.arrow((560, 291), (590, 291), dashed=True)
     row(middle, 344, "books.py, tier_queue.py\nbudget set aside, a place")
     d.arrow((430, 314), (430, 344))
-    row(right, 344, "budgets.py, fair_queue.py\nis there room, whose turn")
+    row(right, 344, "budgets.py, tier_queue.py\nis there room, whose turn")
     d.arrow((560, 367), (590, 367), dashed=True)
     row(middle, 420, "upstream.py\nthe call to LiteLLM, a stream")
     d.arrow((430, 390), (430, 420))

@@ -284,12 +284,11 @@ async def test_a_place_in_the_queue_is_waited_for(wait: str) -> None:
     rules = {**PLACE, **({} if wait == "is too long" else {"tiers.fast.queue_timeout": 10})}
     asked = {"client_timeout": 0.0} if wait == "ends too late" else {}
     one = Running({"fast": [GOOD], "standard": [DEAD]}, False, {**rules, **ONCE}, **asked)
-    queue = one.services.queues["fast"]
-    assert queue is not None
-    ticket = await queue.enter("somebody")
+    ticket = one.services.queues.place("fast", "somebody", "")
+    await ticket.__aenter__()
     await settled()
     if wait != "is too long":
-        queue.leave(ticket)
+        await ticket.__aexit__(None, None, None)
     outcome = await one.outcome()
     if wait == "ends well":
         assert (outcome, one.upstream.asked) == ("ok", ["fast"])

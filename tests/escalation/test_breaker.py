@@ -171,18 +171,18 @@ def test_one_that_is_not_degraded_has_no_cool_down_to_end(breakers: Breakers) ->
 
 def test_a_tier_is_proven_that_failed_once_at_most_since_it_answered(breakers: Breakers) -> None:
     fails(breakers, 1.0)
-    assert not breakers.proven(), "it never answered"
+    assert not breakers.proven, "it never answered"
     breakers.succeeded("fast", 1.0)
-    assert breakers.proven() == {"fast"}
+    assert breakers.proven == {"fast"}
     fails(breakers, 1.0)
-    assert breakers.proven() == {"fast"}
+    assert breakers.proven == {"fast"}
     fails(breakers, 1.0)
-    assert not breakers.proven()
+    assert not breakers.proven
     breakers.adapt(DegradeSettings(failures=1))
     breakers.succeeded("fast", 1.0)
-    assert breakers.proven() == {"fast"}
+    assert breakers.proven == {"fast"}
     fails(breakers, 2.0)
-    assert not breakers.proven(), "it is degraded"
+    assert not breakers.proven, "it is degraded"
 
 
 def test_a_clock_that_is_put_back_keeps_no_tier_out(breakers: Breakers) -> None:

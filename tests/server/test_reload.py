@@ -98,7 +98,7 @@ async def test_a_stream_goes_on_while_its_tier_is_taken_away(
 async def test_more_places_let_in_who_waits(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
-    """And fewer throw nobody out: tests/escalation/test_fair_queue.py."""
+    """And fewer throw nobody out: tests/escalation/test_tier_queue.py."""
     proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
     gate = Gate(upstream)
     tasks = [asyncio.create_task(ask(proxy, user=str(number))) for number in range(2)]

@@ -1,6 +1,6 @@
 """A tier's queue, in which sessions take turns; and which tier a request starts at.
 
-The rules: tests/escalation/test_fair_queue.py and test_tiers.py beside it.
+The rules: tests/escalation/test_tier_queue.py and test_tiers.py beside it.
 """
 
 from __future__ import annotations

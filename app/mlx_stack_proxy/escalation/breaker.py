@@ -43,6 +43,8 @@ class Breakers:
         self._probing: set[str] = set()  # tiers on which a probe is running
         self._recovered: dict[str, float] = {}  # by tier, when it last came back
         self._answered: set[str] = set()  # tiers that have answered in this process
+        # Of these, those that failed at most once since, and aren't degraded.
+        self.proven: frozenset[str] = frozenset()
         self._forgiven: set[str] = set()  # came back, and not answered since (`answers_again`)
 
     def adapt(self, settings: DegradeSettings) -> None:
@@ -55,6 +57,7 @@ class Breakers:
     def restore(self, health: Mapping[str, BreakerState]) -> None:
         """Take over the states that the store kept over a restart."""
         self.health.update((tier, state) for tier, state in health.items() if state != HEALTHY)
+        self._renew_proven()
 
     def passed_over(self, now: float) -> dict[str, float]:
         """Return the degraded tiers that requests skip now, with the end of their cool-down."""
@@ -64,12 +67,11 @@ class Breakers:
             if health.degraded and (now < health.until(now) or tier in self._probing)
         }
 
-    def proven(self) -> frozenset[str]:
-        """Return the tiers that have answered, failed at most once since, and aren't degraded."""
+    def _renew_proven(self) -> None:
         doubtful = [
             tier for tier, state in self.health.items() if state.failures > 1 or state.degraded
         ]
-        return frozenset(self._answered.difference(doubtful))
+        self.proven = frozenset(self._answered.difference(doubtful))
 
     def answers_again(self, tier: str, now: float) -> bool:
         """End the cool-down of a tier whose server was gone and is back; return whether it had one.
@@ -119,13 +121,17 @@ class Breakers:
         elif new.failures >= self._settings.failures:
             new = self._cooled(new, self._settings.cooldown_seconds, now)
         self.health[tier] = new
+        self._renew_proven()
         return new.degraded_until != old.degraded_until
 
     def succeeded(self, tier: str, now: float) -> bool:
         """Note that the tier gave a reply, good or bad; return whether that brings it back."""
+        if tier in self._answered and tier not in self.health:  # the usual case
+            return False
         self._answered.add(tier)
         self._forgiven.discard(tier)
         old = self.health.pop(tier, None)
+        self._renew_proven()
         if old is None or not old.degraded:
             return False
         self._recovered[tier] = now

@@ -1,18 +1,22 @@
-"""Waiting for a tier's slot, in the order that ``fair_queue.py`` keeps.
+"""Who gets a tier's next slot, and the wait for it: API keys take turns, then a key's sessions.
 
-A ticket that gets no slot at once waits for an event, which the grant sets. The local tiers share
-a limit of one request in all while memory is short.
+Each :class:`TierQueue` keeps its waiting keys in the order of their turns, each with its sessions
+in the order of theirs. The first key's first session gets the next slot for its oldest ticket, and
+both move to the end. The local tiers share a limit (:class:`SharedLimit`), one request in all while
+memory is short; then the queues take turns as well.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from typing import Literal
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Literal, Self
 
 from ..settings import TierSettings
-from .fair_queue import FairQueue, SharedLimit, Ticket
+
+NO_QUEUE: AbstractAsyncContextManager[None] = nullcontext()
 
 
 class QueueTimeout(Exception):
@@ -30,44 +34,152 @@ class QueueTimeout(Exception):
         super().__init__(f"no free place within {seconds:g} s{why}")
 
 
-class TierQueue(FairQueue):
-    """One tier's slots and its queue.
+class Ticket:
+    """One request's place in a queue: ``async with`` waits for a slot, and gives it back.
+
+    ``key``: the client's API key; "" if it has none.
+    """
+
+    __slots__ = ("_turn", "granted", "key", "queue", "session")
+
+    def __init__(self, queue: TierQueue, session: str, key: str = "") -> None:
+        self.queue = queue
+        self.session = session
+        self.key = key
+        self.granted = False  # whether it holds a slot
+        self._turn: asyncio.Event | None = None  # None: nobody waits for the slot
+
+    async def __aenter__(self) -> Self:
+        """Wait for a slot. Raises :class:`QueueTimeout`."""
+        queue = self.queue
+        if queue.join(self):
+            return self
+        self._turn = asyncio.Event()
+        try:
+            async with asyncio.timeout(queue.timeout):
+                await self._turn.wait()
+        except BaseException as error:
+            timed_out = isinstance(error, TimeoutError)
+            if timed_out and self.granted:  # the slot came in the same moment
+                return self
+            queue.leave(self)
+            if timed_out:
+                shedding = queue.shared.limit is not None
+                raise QueueTimeout(queue.timeout, shedding=shedding) from None
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.queue.leave(self)
+
+    def grant(self) -> None:
+        self.granted = True
+        self.queue.in_use += 1
+        if self._turn is not None:
+            self._turn.set()
+
+
+class SharedLimit:
+    """A common limit of several queues: how many of their slots may be in use at once."""
+
+    def __init__(self) -> None:
+        self.limit: int | None = None  # None: all slots of all queues
+        self.waiting = 0  # tickets that wait in these queues
+        self.queues: list[TierQueue] = []
+
+    @property
+    def is_full(self) -> bool:
+        return self.limit is not None and sum(q.in_use for q in self.queues) >= self.limit
+
+    def set_limit(self, limit: int | None) -> None:
+        """Change the limit, and grant the slots that are free now. No granted slot is taken."""
+        self.limit = limit
+        self.grant_free()
+
+    def grant_free(self) -> None:
+        """Grant all free slots; a queue that has had a turn goes to the end of the row."""
+        while self.waiting and not self.is_full:
+            queue = next((q for q in self.queues if q.waiting and q.in_use < q.slots), None)
+            if queue is None:
+                return
+            queue.grant_next()
+            self.queues.remove(queue)
+            self.queues.append(queue)
+
+
+class TierQueue:
+    """One tier's slots, and the tickets that wait for one.
 
     ``shared``: the local tiers' common limit; None for a tier that is not on this machine.
     """
 
     def __init__(self, tier: TierSettings, shared: SharedLimit | None = None) -> None:
-        super().__init__(tier.max_concurrency, shared)
         self.local = shared is not None
-        self._timeout = tier.queue_timeout
+        self.shared = shared or SharedLimit()
+        self.shared.queues.append(self)
+        self.slots = tier.max_concurrency  # how many tickets may hold a slot at once
+        self.timeout = tier.queue_timeout
+        self.in_use = 0  # tickets that hold a slot
+        self.waiting = 0  # tickets that wait for a slot
+        # Waiting keys and their sessions in the order of their turns; tickets as they arrived.
+        self._turns: OrderedDict[str, OrderedDict[str, OrderedDict[Ticket, None]]] = OrderedDict()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a ticket that joins now gets a slot at once."""
+        return self.in_use < self.slots and not self.waiting and not self.shared.is_full
 
     def adapt(self, tier: TierSettings) -> None:
-        """Use the tier's new limits; a request that waits already keeps its timeout."""
-        self._timeout = tier.queue_timeout
-        self.set_slots(tier.max_concurrency)
+        """Use new limits, and grant what is free now. No granted slot is taken.
 
-    async def enter(self, session: str, key: str = "") -> Ticket:
-        """Wait for a slot, which :meth:`leave` gives back. Raises :class:`QueueTimeout`."""
-        ticket = Ticket(session, key)
-        self.join(ticket)
-        if not ticket.granted:
-            try:
-                await self._wait(ticket)
-            except BaseException:
-                self.leave(ticket)
-                raise
-        return ticket
+        A request that waits already keeps its timeout.
+        """
+        self.slots, self.timeout = tier.max_concurrency, tier.queue_timeout
+        self.shared.grant_free()
 
-    async def _wait(self, ticket: Ticket) -> None:
-        granted = asyncio.Event()
-        ticket.on_grant = granted.set
-        try:
-            async with asyncio.timeout(self._timeout):
-                await granted.wait()
-        except TimeoutError:
-            if not ticket.granted:  # else the slot came in the same moment, and is used
-                shedding = self.shared.limit is not None
-                raise QueueTimeout(self._timeout, shedding=shedding) from None
+    def join(self, ticket: Ticket) -> bool:
+        """Grant the ticket a slot if one is free and no ticket waits, else queue it; say which."""
+        if self.has_room:
+            ticket.grant()
+            return True
+        sessions = self._turns.setdefault(ticket.key, OrderedDict())
+        sessions.setdefault(ticket.session, OrderedDict())[ticket] = None
+        self._count_waiting(1)
+        return False
+
+    def leave(self, ticket: Ticket) -> None:
+        """Give back the ticket's slot, or its place among the waiting; grant what is free now."""
+        if ticket.granted:
+            ticket.granted = False
+            self.in_use -= 1
+        elif ticket in (tickets := self._turns.get(ticket.key, {}).get(ticket.session, ())):
+            del tickets[ticket]
+            self._count_waiting(-1)
+            self._tidy(ticket)
+        self.shared.grant_free()
+
+    def grant_next(self) -> None:
+        """Grant a slot to the key whose turn it is; call it only while a ticket waits."""
+        key, sessions = next(iter(self._turns.items()))
+        session, tickets = next(iter(sessions.items()))
+        ticket, _ = tickets.popitem(last=False)
+        sessions.move_to_end(session)  # the key's other sessions come first
+        self._turns.move_to_end(key)  # and so do all other keys
+        self._count_waiting(-1)
+        self._tidy(ticket)
+        ticket.grant()
+
+    def _count_waiting(self, change: int) -> None:
+        self.waiting += change
+        self.shared.waiting += change
+
+    def _tidy(self, ticket: Ticket) -> None:
+        """Drop the session, and the key, if none of their tickets waits any more."""
+        sessions = self._turns[ticket.key]
+        if not sessions[ticket.session]:
+            del sessions[ticket.session]
+        if not sessions:
+            del self._turns[ticket.key]
 
 
 class TierQueues:
@@ -77,7 +189,6 @@ class TierQueues:
         self._local = SharedLimit()
         # A removed tier keeps its queue: an exchange that began with the tier may still run.
         self._queues: dict[str, TierQueue] = {}
-        self._tier_names: list[str] = []  # the tiers of the present settings
         self.adapt(tiers)
 
     def adapt(self, tiers: Mapping[str, TierSettings]) -> None:
@@ -93,21 +204,15 @@ class TierQueues:
     def __getitem__(self, tier: str) -> TierQueue | None:
         return self._queues.get(tier)
 
-    @asynccontextmanager
-    async def place(self, tier: str, session: str, key: str) -> AsyncIterator[None]:
-        """Hold a slot of a tier, after waiting for it. Raises :class:`QueueTimeout`.
+    def place(
+        self, tier: str, session: str, key: str
+    ) -> AbstractAsyncContextManager[Ticket | None]:
+        """Hold a slot of a tier, after waiting for it. Entering raises :class:`QueueTimeout`.
 
         A pass-through model has no queue, so that its requests hold nothing and never wait.
         """
         queue = self._queues.get(tier)
-        if queue is None:
-            yield
-            return
-        ticket = None if queue.take() else await queue.enter(session, key)
-        try:
-            yield
-        finally:
-            queue.leave(ticket)
+        return NO_QUEUE if queue is None else Ticket(queue, session, key)
 
     def shed(self, on: bool) -> None:
         """Let all local tiers together take only one request at a time, or end that."""

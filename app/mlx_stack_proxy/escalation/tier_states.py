@@ -57,8 +57,8 @@ class TierStates:
     def view(self) -> TierView:
         """Return what is known now, for the ladder's rules."""
         if not self._breakers.health and self._learned.is_empty:  # the usual case
-            proven = self._breakers.proven()
-            if self._all_well.proven != proven:
+            proven = self._breakers.proven
+            if self._all_well.proven is not proven:
                 self._all_well = TierView(proven=proven)
             return self._all_well
         now = self._clock()
@@ -66,7 +66,7 @@ class TierStates:
             self._breakers.passed_over(now),
             self._learned.windows(now),
             self._learned.lacks(now),
-            proven=self._breakers.proven(),
+            proven=self._breakers.proven,
             guided=self._learned.guided(now),
             strict=self._learned.strict(now),
         )
@@ -111,11 +111,9 @@ class TierStates:
         return "tier_degraded", {"seconds": state.cooldown}
 
     def _succeeded(self, tier: str) -> Event | None:
-        was_failing = tier in self._breakers.health
-        recovered = self._breakers.succeeded(tier, self._clock())
-        if was_failing:
+        if tier in self._breakers.health:
             self._journal.set_breaker(tier, HEALTHY)
-        if not recovered:
+        if not self._breakers.succeeded(tier, self._clock()):
             return None
         log.get().info("tier_recovered", tier=tier)
         return "tier_recovered", {}
