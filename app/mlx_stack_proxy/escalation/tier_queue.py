@@ -152,10 +152,13 @@ class TierQueue:
         if ticket.granted:
             ticket.granted = False
             self.in_use -= 1
-        elif ticket in (tickets := self._turns.get(ticket.key, {}).get(ticket.session, ())):
-            del tickets[ticket]
-            self._count_waiting(-1)
-            self._tidy(ticket)
+        else:
+            sessions = self._turns.get(ticket.key, OrderedDict())
+            tickets = sessions.get(ticket.session, OrderedDict())
+            if ticket in tickets:
+                del tickets[ticket]
+                self._count_waiting(-1)
+                self._tidy(ticket)
         self.shared.grant_free()
 
     def grant_next(self) -> None:
