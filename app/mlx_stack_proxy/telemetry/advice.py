@@ -1,16 +1,15 @@
 """Make advice of a report's figures, with the line of ``config.yaml`` that follows the advice.
 
-Each rule in ``RULES`` looks at one tier's sums and returns advice or None. Few figures prove
-nothing, so no rule advises below ``ENOUGH`` of the calls, requests or replies that it counts.
+Each rule in ``RULES`` looks at one tier's sums: how often something happened, and of how many. Few
+figures prove nothing, so no rule advises below ``ENOUGH`` calls, requests or replies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from ..frozen import frozen
-from ..settings import Settings
+from ..settings import Settings, TierSettings
 from .metrics import OTHER
 from .report_words import labels
 
@@ -23,8 +22,7 @@ LONG_SECONDS: Final = 5.0  # of waiting in a queue, on average
 Sums = Mapping[str, float]
 
 
-@frozen
-class Advice:
+class Advice(NamedTuple):
     """What one rule advises for one tier."""
 
     says: str  # a sentence
@@ -32,103 +30,102 @@ class Advice:
     line: str  # the setting as it would stand in the file
 
 
-@frozen
 class Tier:
     """A tier that the rules look at; ``tier[counter]`` is 0 for a counter that it lacks."""
 
-    name: str
-    sums: Sums  # by counter
-    following: tuple[str, ...]  # the tiers after it in the chain
+    def __init__(self, name: str, sums: Sums, settings: Settings) -> None:
+        chain = settings.reliability.escalation.chain
+        self.name, self.sums, self.rules = name, sums, settings.reliability
+        self.settings: TierSettings = settings.tiers[name]
+        self.following = chain[chain.index(name) + 1 :] if name in chain else ()
 
     def __getitem__(self, counter: str) -> float:
         return self.sums.get(counter, 0)
 
+    def often(self, counter: str, of: float, share: float) -> str:
+        """Return "3 of 40" if that is a larger share, and if ``of`` are enough; "" otherwise."""
+        number = self[counter]
+        return f"{number:,.0f} of {of:,.0f}" if of >= ENOUGH and number / of > share else ""
 
-def tool_often_wrong(tier: Tier, settings: Settings) -> Advice | None:
-    invalid = labels(tier.sums, "invalid_calls")
-    shares = {
-        tool: (wrong, calls)
-        for tool, wrong in invalid.items()
-        if tool != OTHER and (calls := tier[f"calls:{tool}"]) >= ENOUGH and wrong / calls > OFTEN
+    def start_higher(self, says: str) -> Advice | None:
+        """Advise to begin with the next tier; return None if there is none."""
+        if not self.following:
+            return None
+        chain = f"chain: [{', '.join(self.following)}]"
+        says = f"{says}: begin with {self.following[0]}."
+        return Advice(says, "reliability.escalation.chain", chain)
+
+    def advise(self, says: str, setting: str, value: object) -> Advice:
+        return Advice(says, f"tiers.{self.name}.{setting}", f"{setting}: {value}")
+
+
+def tool_often_wrong(tier: Tier) -> Advice | None:
+    tools = {
+        tool: wrong / tier[f"calls:{tool}"]
+        for tool, wrong in labels(tier.sums, "invalid_calls").items()
+        if tool != OTHER and tier[f"calls:{tool}"] >= ENOUGH
     }
-    if not shares:
+    tool = max(tools, key=lambda name: tools[name], default="")
+    number = tier.often(f"invalid_calls:{tool}", tier[f"calls:{tool}"], OFTEN)
+    if not number:
         return None
-    tool = max(shares, key=lambda name: shares[name][0] / shares[name][1])
-    wrong, calls = shares[tool]
-    says = f"{tier.name} gets {tool} wrong in {wrong:,.0f} of {calls:,.0f} calls"
-    retries = settings.reliability.tool_validation.max_retries
-    if tier.following and retries > 1:
+    says = f"{tier.name} gets {tool} wrong in {number} calls"
+    if tier.following and tier.rules.tool_validation.max_retries > 1:
         setting = "reliability.tool_validation.max_retries"
         return Advice(f"{says}: ask {tier.following[0]} sooner.", setting, "max_retries: 1")
-    return _start_higher(tier, says)
+    return tier.start_higher(says)
 
 
-def calls_as_text(tier: Tier, settings: Settings) -> Advice | None:
+def calls_as_text(tier: Tier) -> Advice | None:
     calls, found = tier["calls"], tier["calls_found"]
-    if found < ENOUGH or found / calls <= MOSTLY:
+    number = tier.often("calls_found", calls, MOSTLY)
+    if found < ENOUGH or not number:
         return None
-    share = "every call" if found >= calls else f"{found:,.0f} of {calls:,.0f} calls"
-    verb = "comes" if found >= calls else "come"
-    says = f"{share} of {tier.name} {verb} as text"
+    says = f"{number} calls of {tier.name} come as text"
+    if found >= calls:
+        says = f"every call of {tier.name} comes as text"
     if tier["repairs:doubled_braces"] / found > OFTEN:
         says += "; its template shows doubled braces"
-    setting = f"tiers.{tier.name}.guided"
-    return Advice(f"{says}: guide it with a schema.", setting, "guided: always")
+    return tier.advise(f"{says}: guide it with a schema.", "guided", "always")
 
 
-def tier_mostly_left(tier: Tier, settings: Settings) -> Advice | None:
+def tier_mostly_left(tier: Tier) -> Advice | None:
     requests = max(tier["visits"], tier["attempts"] - tier["retries"])
-    if requests < ENOUGH or tier["left"] / requests <= MOSTLY:
+    if not (number := tier.often("left", requests, MOSTLY)):
         return None
     why = next(iter(labels(tier.sums, "left")), "").replace("_", " ")
-    says = (
-        f"{tier.name} was left in {tier['left']:,.0f} of {requests:,.0f} requests, mostly for {why}"
-    )
-    return _start_higher(tier, says)
+    return tier.start_higher(f"{tier.name} was left in {number} requests, mostly for {why}")
 
 
-def queue_always_full(tier: Tier, settings: Settings) -> Advice | None:
-    calls, queued = tier["attempts"] + tier["queue_timeouts"], tier["queued"]
-    if calls < ENOUGH or queued / calls <= MOSTLY or tier["queue_seconds"] < LONG_SECONDS * queued:
+def queue_always_full(tier: Tier) -> Advice | None:
+    number = tier.often("queued", tier["attempts"] + tier["queue_timeouts"], MOSTLY)
+    if not number or tier["queue_seconds"] < LONG_SECONDS * tier["queued"]:
         return None
-    average = tier["queue_seconds"] / queued
-    places = settings.tiers[tier.name].max_concurrency
-    return Advice(
-        f"{queued:,.0f} of {calls:,.0f} calls waited for {tier.name}, {average:.0f} s on average: "
-        f"let its server take more than {places} at once, if it can.",
-        f"tiers.{tier.name}.max_concurrency",
-        f"max_concurrency: {2 * places}",
-    )
+    average, places = tier["queue_seconds"] / tier["queued"], tier.settings.max_concurrency
+    says = f"{number} calls waited for {tier.name}, {average:.0f} s on average: "
+    says += f"let its server take more than {places} at once, if it can."
+    return tier.advise(says, "max_concurrency", 2 * places)
 
 
-def limit_that_cuts(tier: Tier, settings: Settings) -> Advice | None:
-    replies, cut = tier["attempts"], tier["replies_cut"]
-    if replies < ENOUGH or cut / replies <= SELDOM:
+def limit_that_cuts(tier: Tier) -> Advice | None:
+    if not (number := tier.often("replies_cut", tier["attempts"], SELDOM)):
         return None
-    limit = settings.reliability.token_budget.max_output_tokens
-    says = f"{cut:,.0f} of {replies:,.0f} replies of {tier.name} reached the limit of {limit:,}"
-    return Advice(
-        f"{says} tokens.",
-        "reliability.token_budget.max_output_tokens",
-        f"max_output_tokens: {2 * limit}",
-    )
+    limit = tier.rules.token_budget.max_output_tokens
+    says = f"{number} replies of {tier.name} reached the limit of {limit:,} tokens."
+    setting = "reliability.token_budget.max_output_tokens"
+    return Advice(says, setting, f"max_output_tokens: {2 * limit}")
 
 
-def window_too_small(tier: Tier, settings: Settings) -> Advice | None:
-    calls, over = tier["attempts"], tier["failed:context_overflow"]
-    if calls < ENOUGH or over / calls <= SELDOM:
+def window_too_small(tier: Tier) -> Advice | None:
+    if not (number := tier.often("failed:context_overflow", tier["attempts"], SELDOM)):
         return None
-    window = settings.tiers[tier.name].context_window
-    return Advice(
-        f"{over:,.0f} of {calls:,.0f} prompts were too long for {tier.name}: give its server a "
-        f"larger window, or configure its real size (now {window:,}).",
-        f"tiers.{tier.name}.context_window",
-        f"context_window: {window // 2}",
-    )
+    window = tier.settings.context_window
+    says = f"{number} prompts were too long for {tier.name}: give its server a larger window, "
+    says += f"or configure its real size (now {window:,})."
+    return tier.advise(says, "context_window", window // 2)
 
 
-Rule = Callable[[Tier, Settings], Advice | None]
-RULES: Final[tuple[Rule, ...]] = (
+RULES: Final[tuple[Callable[[Tier], Advice | None], ...]] = (
     tool_often_wrong,
     calls_as_text,
     tier_mostly_left,
@@ -140,21 +137,10 @@ RULES: Final[tuple[Rule, ...]] = (
 
 def advice(by_tier: Mapping[str, Sums], settings: Settings) -> list[dict[str, Any]]:
     """Return advice as JSON for tiers that the settings still have, in the chain's order."""
-    chain = settings.reliability.escalation.chain
     entries = []
-    for name in dict.fromkeys([*chain, *settings.tiers]):
-        after = chain[chain.index(name) + 1 :] if name in chain else ()
-        tier = Tier(name, by_tier.get(name, {}), after)
+    for name in dict.fromkeys([*settings.reliability.escalation.chain, *settings.tiers]):
+        tier = Tier(name, by_tier.get(name, {}), settings)
         for rule in RULES:
-            if (tip := rule(tier, settings)) is not None:
-                parts = {"says": tip.says, "setting": tip.setting, "line": tip.line}
-                entries.append({"rule": rule.__name__, "tier": name, **parts})
+            if (tip := rule(tier)) is not None:
+                entries.append({"rule": rule.__name__, "tier": name, **tip._asdict()})
     return entries
-
-
-def _start_higher(tier: Tier, says: str) -> Advice | None:
-    """Advise to begin with the next tier; return None if there is none."""
-    if not tier.following:
-        return None
-    chain = f"chain: [{', '.join(tier.following)}]"
-    return Advice(f"{says}: begin with {tier.following[0]}.", "reliability.escalation.chain", chain)
