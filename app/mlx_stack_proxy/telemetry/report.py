@@ -20,14 +20,9 @@ from .counters import MINUTES, SLOT, failed_of, parts_of
 MOST_FAILURES: Final = 5  # the newest ones of a type, listed one by one
 Event = Mapping[str, Any]
 Json = dict[str, Any]
-# By the kind of event that begins an outage, the kind that ends it, and what is out.
-_DOWN: Final = {
-    "upstream_down": "upstream_up",
-    "tier_degraded": "tier_recovered",
-    "store_down": "store_up",
-}
-_OUT: Final = {"upstream_down": "litellm", "tier_degraded": "tier", "store_down": "store"}
-_UP: Final = {end: begin for begin, end in _DOWN.items()}
+# What is out, by the kind of event that begins the outage, and by the kind that ends it.
+_DOWN: Final = {"upstream_down": "litellm", "tier_degraded": "tier", "store_down": "store"}
+_UP: Final = {"upstream_up": "litellm", "tier_recovered": "tier", "store_up": "store"}
 
 
 @frozen
@@ -45,26 +40,21 @@ def build(
     scope: ReportScope, rows: Mapping[HourKey, Counts], events: Sequence[Event], settings: Settings
 ) -> Json:
     """Return the report. ``rows``: of the hours asked for. ``events``: in their order."""
-    figures = _figures(scope, rows, events)
-    words = {"said": report_words.said(figures), "advice": advice(figures["by_tier"], settings)}
-    return {**figures, **words}
-
-
-def _figures(scope: ReportScope, rows: Mapping[HourKey, Counts], events: Sequence[Event]) -> Json:
     of_agents = {
         key: counts
         for key, counts in rows.items()
         if key.agent and scope.agent in (None, key.agent)
     }
-    return {
+    found = sums(of_agents)
+    figures = {
         "since": scope.since,
         "until": scope.until,
         "agent": scope.agent,
         "store": scope.trouble or "ok",
         "remembered": scope.remembered,
         "agents": sorted({key.agent for key in rows if key.agent}),
-        **sums(of_agents),
-        "parts": parts_of(_sum(of_agents.values())),
+        **found,
+        "parts": parts_of(found["totals"]),
         "by_agent": _failing_first(_by(of_agents, "agent")),
         "process": _sum(counts for key, counts in rows.items() if not key.agent),
         "hours": [
@@ -76,6 +66,8 @@ def _figures(scope: ReportScope, rows: Mapping[HourKey, Counts], events: Sequenc
         "outages": outages(events, scope.until),
         "failures": failures(events, scope.agent),
     }
+    words = {"said": report_words.said(figures), "advice": advice(found["by_tier"], settings)}
+    return {**figures, **words}
 
 
 def sums(rows: Mapping[HourKey, Counts]) -> Json:
@@ -117,16 +109,16 @@ def outages(events: Iterable[Event], until: float) -> list[Json]:
     An outage that lasts has ``until`` None, and ``seconds`` up to the given ``until``.
     """
     all_outages: list[Json] = []
-    open_: dict[tuple[str, str], Json] = {}
+    lasting: dict[tuple[str, str], Json] = {}
     for event in events:
         kind, tier = event["kind"], event.get("tier", "")
-        if kind in _DOWN and (kind, tier) not in open_:
-            begun: Json = {"what": _OUT[kind], "tier": tier, "since": event["time"], "until": None}
+        if (what := _DOWN.get(kind)) is not None and (what, tier) not in lasting:
+            begun: Json = {"what": what, "tier": tier, "since": event["time"], "until": None}
             if why := (event.get("detail") or {}).get("why"):
                 begun["why"] = why
-            open_[kind, tier] = begun
+            lasting[what, tier] = begun
             all_outages.append(begun)
-        elif kind in _UP and (ended := open_.pop((_UP[kind], tier), None)) is not None:
+        elif (ended := lasting.pop((_UP.get(kind, ""), tier), None)) is not None:
             ended["until"] = event["time"]
     for outage in all_outages:
         outage["seconds"] = round((outage["until"] or until) - outage["since"], 1)
@@ -137,27 +129,23 @@ def failures(events: Iterable[Event], agent: str | None) -> list[Json]:
     """Return requests that ended with an error: of each type the newest, in order of time."""
     by_type: dict[str, list[Json]] = defaultdict(list)
     for event in events:
-        if event["kind"] == "exhausted" and agent in (None, event.get("agent", "")):
-            entry = _failure(event)
-            by_type[entry["type"]].append(entry)
+        if event["kind"] != "exhausted" or agent not in (None, event.get("agent", "")):
+            continue
+        detail, request = event.get("detail") or {}, event.get("request_id", "")
+        entry = {
+            "time": event["time"],
+            "request_id": request,
+            "session": event["session"],
+            "agent": event.get("agent", ""),
+            "tier": event.get("tier", ""),
+            "type": detail.get("type", ""),
+            "status": detail.get("status"),
+            "attempts": len(detail.get("attempts") or ()),
+            "command": f"mlx-stack-proxy why {request}",
+        }
+        by_type[entry["type"]].append(entry)
     newest = [failure for several in by_type.values() for failure in several[-MOST_FAILURES:]]
     return sorted(newest, key=lambda failure: failure["time"])
-
-
-def _failure(event: Event) -> Json:
-    detail = event.get("detail") or {}
-    request = event.get("request_id", "")
-    return {
-        "time": event["time"],
-        "request_id": request,
-        "session": event["session"],
-        "agent": event.get("agent", ""),
-        "tier": event.get("tier", ""),
-        "type": detail.get("type", ""),
-        "status": detail.get("status"),
-        "attempts": len(detail.get("attempts") or ()),
-        "command": f"mlx-stack-proxy why {request}",
-    }
 
 
 def _by(rows: Mapping[HourKey, Counts], field: str) -> dict[str, Json]:

@@ -40,12 +40,29 @@ REFUSED: Final = {
     "invalid_request_error": "a request that no tier takes",
     "error": "a fault of the proxy",
 }
-_RIGHT: Final = (  # ways in which broken replies came to be right, with their words
-    ("repaired", "repaired"),
-    ("found_in_text", "found in the text"),
-    ("retried_right", "right when asked again"),
-    ("escalated_right", "right from another tier"),
-)
+# What is said of counters. In a text {} is the number, in those of the process "once" or "twice".
+_RIGHT: Final = {  # ways in which broken replies came to be right
+    "repaired": "{} repaired",
+    "found_in_text": "{} found in the text",
+    "retried_right": "{} right when asked again",
+    "escalated_right": "{} right from another tier",
+}
+_LOOPS: Final = {
+    "loops_told": "{} noticed, and the model warned",
+    "loops_doubted": "{} checked with another tier",
+    "loops_broken": "{} broken",
+    "loops_cut": "{} cut out of a reply",
+}
+_PROCESS: Final = {
+    "starts": "started {}",
+    "kills": "after a kill or a crash {}",
+    "reloads": "took new settings {}",
+    "refused_reloads": "refused new settings {}",
+}
+_SHORT: Final = {
+    "pressure_warning_seconds": "{} at warning",
+    "pressure_critical_seconds": "{} at critical",
+}
 
 
 def said(report: Report) -> list[dict[str, Any]]:
@@ -95,19 +112,7 @@ def _replies(report: Report) -> list[str]:
     if refused := parts.get("refused", 0):
         causes = _causes(totals, "refused", REFUSED)
         lines.append(f"Refused: {some(refused, 'request')} ({causes}).")
-    return lines + _put_right(totals)
-
-
-def _causes(totals: Counts, counter: str, words: Mapping[str, str]) -> str:
-    found = labels(totals, counter)
-    return ", ".join(f"{words.get(why, why.replace('_', ' '))} {_n(n)}" for why, n in found.items())
-
-
-def _put_right(totals: Counts) -> list[str]:
-    lines = []
-    ways = [f"{_n(totals[name])} {words}" for name, words in _RIGHT if totals.get(name)]
-    if ways:
-        lines.append(f"Put right: {', '.join(ways)}.")
+    lines += _listed("Put right", totals, _RIGHT)
     if as_text := totals.get("calls_as_text", 0):
         lines.append(f"{some(as_text, 'call')} went out as text.")
     if guided := totals.get("guided", 0):
@@ -116,27 +121,28 @@ def _put_right(totals: Counts) -> list[str]:
         lines.append(f"Guided by a schema: {some(guided, 'reply', 'replies')}{clause}.")
     if causes := _causes(totals, "failed", _WRONG):
         lines.append(f"What went wrong, by attempts: {causes}.")
+    return lines + _wrong_calls(totals)
+
+
+def _wrong_calls(totals: Counts) -> list[str]:
     tools = labels(totals, "invalid_calls")
-    if named := [name for name in tools if name != OTHER][:MOST_NAMED]:
-        others = sum(count for name, count in tools.items() if name not in named)
-        counts = {name: tools[name] for name in named} | ({"others": others} if others else {})
-        parts = ", ".join(f"{name} {_n(count)}" for name, count in counts.items())
-        lines.append(f"Tool calls that models first wrote wrong: {parts}.")
-    return lines
+    named = [name for name in tools if name != OTHER][:MOST_NAMED]
+    if not named:
+        return []
+    parts = [f"{name} {_n(tools[name])}" for name in named]
+    if others := sum(tools.values()) - sum(tools[name] for name in named):
+        parts.append(f"others {_n(others)}")
+    return [f"Tool calls that models first wrote wrong: {', '.join(parts)}."]
+
+
+def _causes(totals: Counts, counter: str, words: Mapping[str, str]) -> str:
+    found = labels(totals, counter)
+    return ", ".join(f"{words.get(why, why.replace('_', ' '))} {_n(n)}" for why, n in found.items())
 
 
 def _loops(report: Report) -> list[str]:
     totals = report["totals"]
-    words = (
-        ("loops_told", "{} noticed, and the model warned"),
-        ("loops_doubted", "{} checked with another tier"),
-        ("loops_broken", "{} broken"),
-        ("loops_cut", "{} cut out of a reply"),
-    )
-    lines = []
-    parts = [text.format(_n(totals[name])) for name, text in words if totals.get(name)]
-    if parts:
-        lines.append(f"Loops: {', '.join(parts)}.")
+    lines = _listed("Loops", totals, _LOOPS)
     if saved := totals.get("tokens_saved"):
         lines.append(f"That saved {_n(saved)} tokens at most.")
     if cut := totals.get("replies_cut"):
@@ -206,34 +212,20 @@ _OUT: Final = {
 
 
 def _outage(clause: str, outages: list[Mapping[str, Any]]) -> str:
-    seconds = span(sum(outage["seconds"] for outage in outages))
-    lasts = "; it still lasts" if outages[-1]["until"] is None else ""
-    why = (
-        f" ({outages[-1]['why']})"
-        if outages[-1]["what"] == "store" and "why" in outages[-1]
-        else ""
-    )
+    newest, seconds = outages[-1], span(sum(outage["seconds"] for outage in outages))
+    lasts = "; it still lasts" if newest["until"] is None else ""
+    why = f" ({newest['why']})" if newest["what"] == "store" and "why" in newest else ""
     if len(outages) == 1:
-        return f"{clause} from {at(outages[0]['since'])} on, for {seconds}{lasts}{why}."
+        return f"{clause} from {at(newest['since'])} on, for {seconds}{lasts}{why}."
     return f"{clause} {_times(len(outages))}, for {seconds} together{lasts}{why}."
 
 
 def _process(report: Report) -> list[str]:
     process = report["process"]
-    words = (
-        ("starts", "started {}"),
-        ("kills", "after a kill or a crash {}"),
-        ("reloads", "took new settings {}"),
-        ("refused_reloads", "refused new settings {}"),
-    )
-    parts = [text.format(_times(process[name])) for name, text in words if process.get(name)]
-    lines = [f"The proxy {', '.join(parts)}."] if parts else []
-    short = [
-        f"{span(process[f'pressure_{level}_seconds'])} at {level}"
-        for level in ("warning", "critical")
-        if process.get(f"pressure_{level}_seconds")
+    return [
+        *_listed("The proxy", process, _PROCESS, _times, ""),
+        *_listed("Memory was short", process, _SHORT, span),
     ]
-    return [*lines, f"Memory was short: {', '.join(short)}."] if short else lines
 
 
 PARTS: Final[tuple[tuple[str, Callable[[Report], list[str]]], ...]] = (
@@ -247,6 +239,22 @@ PARTS: Final[tuple[tuple[str, Callable[[Report], list[str]]], ...]] = (
     ("outages", _outages),
     ("process", _process),
 )
+
+
+def _listed(
+    subject: str,
+    counts: Counts,
+    words: Mapping[str, str],
+    number: Callable[[float], str] | None = None,
+    colon: str = ":",
+) -> list[str]:
+    """Return a line with the words of each counter that isn't 0; no line if all are."""
+    parts = [
+        text.format((number or _n)(counts[name]))
+        for name, text in words.items()
+        if counts.get(name)
+    ]
+    return [f"{subject}{colon} {', '.join(parts)}."] if parts else []
 
 
 def span(seconds: float) -> str:
