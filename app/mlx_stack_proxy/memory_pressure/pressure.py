@@ -8,6 +8,7 @@ readings, ``probe.py`` drives the gauge. docs/memory-pressure.md says what follo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import field
 from enum import IntEnum
@@ -118,28 +119,20 @@ class Gauge:
 
 def assess(reading: Reading, growth: float, limits: PressureThresholds) -> tuple[Level, str]:
     """Return one reading's level and its cause. ``growth``: the swap's, in bytes a second."""
+    share = limits.limit_warning_share, limits.limit_critical_share
+    swap = limits.swap_warning_bytes_per_second, limits.swap_critical_bytes_per_second
     levels = (
         (reading.level or Level.NORMAL, "system"),
-        (_level(reading.some, limits.some_warning_percent, None), "stalls"),
-        (_level(reading.full, None, limits.full_critical_percent), "stalls"),
-        (
-            _level(reading.limit_used, limits.limit_warning_share, limits.limit_critical_share),
-            "limit",
-        ),
-        (
-            _level(
-                growth, limits.swap_warning_bytes_per_second, limits.swap_critical_bytes_per_second
-            ),
-            "swap",
-        ),
+        (_level(reading.some, limits.some_warning_percent, math.inf), "stalls"),
+        (_level(reading.full, math.inf, limits.full_critical_percent), "stalls"),
+        (_level(reading.limit_used, *share), "limit"),
+        (_level(growth, *swap), "swap"),
     )
     level, cause = max(levels, key=lambda entry: entry[0])  # of equal levels the first
     return level, cause if level else ""
 
 
-def _level(value: float | None, warning: float | None, critical: float | None) -> Level:
-    if value is None:
+def _level(value: float | None, warning: float, critical: float) -> Level:
+    if value is None or value < min(warning, critical):
         return Level.NORMAL
-    if critical is not None and value >= critical:
-        return Level.CRITICAL
-    return Level.WARNING if warning is not None and value >= warning else Level.NORMAL
+    return Level.CRITICAL if value >= critical else Level.WARNING

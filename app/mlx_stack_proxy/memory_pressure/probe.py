@@ -107,26 +107,23 @@ class MemoryProbe:
         try:
             reading, why = await self._read(self._reader)
             self._take(reading, why)
+            old, self.pressure = self.pressure, self._gauge.pressure
+            if old.level is not self.pressure.level:
+                await self._report_change(old, self.pressure)
         except Exception as error:  # e.g. figures of an unforeseen form
             log.fault("memory_pressure_fault", error)
-        old, self.pressure = self.pressure, self._gauge.pressure
-        if old.level is not self.pressure.level:
-            await self._changed(old, self.pressure)
 
     async def _read(self, reader: MemoryReader) -> tuple[Reading | None, str]:
         """Return a reading, or None and the reason.
 
         If a look hangs, the next call waits for it again; no second look begins meanwhile.
         """
-        looking = self._looking
-        if looking is None:
-            looking = self._looking = asyncio.ensure_future(reader.read())
+        looking = self._looking = self._looking or asyncio.ensure_future(reader.read())
         await asyncio.wait({looking}, timeout=self._settings.interval_seconds)
         if not looking.done():
             return None, "no answer in time"
         self._looking = None
-        error = looking.exception()
-        if error is None:
+        if (error := looking.exception()) is None:
             return looking.result(), ""
         return None, f"{type(error).__name__}: {error}"[:200].rstrip(": ")
 
@@ -136,28 +133,20 @@ class MemoryProbe:
             self._read_at = now
             self.reading = reading
             if self.trouble is not None:
-                self.trouble = None
                 log.get().info("memory_pressure_read_again", source=self.source)
+            self.trouble = None
         elif self.reading is not None and now - self._read_at < self._stale_after:
             return  # the last reading still counts
         else:
             if self.trouble is None:  # log only the first trouble until readings come again
-                log.get().warning(
-                    "memory_pressure_stale",
-                    source=self.source,
-                    why=why,
-                    seconds=round(now - self._read_at, 1),
-                    taken_as="normal",
-                )
+                old = {"seconds": round(now - self._read_at, 1), "taken_as": "normal"}
+                log.get().warning("memory_pressure_stale", source=self.source, why=why, **old)
             self.trouble = why
         self._gauge.take(reading, now)
 
-    async def _changed(self, old: Pressure, new: Pressure) -> None:
+    async def _report_change(self, old: Pressure, new: Pressure) -> None:
         write_log = log.get().warning if new.level > old.level else log.get().info
-        cause = new.cause or old.cause
-        write_log("pressure_changed", **{"from": old.level.word, "to": new.level.word}, cause=cause)
-        try:
-            if self.on_change is not None:
-                await self.on_change(old, new)
-        except Exception as error:
-            log.fault("memory_pressure_fault", error)
+        levels = {"from": old.level.word, "to": new.level.word}
+        write_log("pressure_changed", **levels, cause=new.cause or old.cause)
+        if self.on_change is not None:
+            await self.on_change(old, new)

@@ -36,7 +36,6 @@ class MemoryReader(Protocol):
 
     async def read(self) -> Reading:
         """Look once. A reader may raise anything, and may hang: the probe copes with both."""
-        ...
 
     async def close(self) -> None: ...
 
@@ -86,13 +85,6 @@ class Threaded:
 # macOS
 
 
-def level_of(number: int) -> Level:
-    """Return the level for macOS's number: 1 is normal, 2 warning, 4 critical."""
-    if number >= 4:
-        return Level.CRITICAL
-    return Level.WARNING if number >= 2 else Level.NORMAL
-
-
 class MacMemory:
     """Reads the kernel's pressure level and the used swap with ``sysctlbyname``.
 
@@ -111,23 +103,24 @@ class MacMemory:
             reader = cls(ctypes.CDLL(None, use_errno=True))
         except (OSError, AttributeError):
             return None
-        return reader if reader._value(LEVEL_NAME) is not None else None
+        return reader if reader._value(LEVEL_NAME) else None
 
     def read(self) -> Reading:
-        level, swap = self._value(LEVEL_NAME), self._value(SWAP_NAME)
-        if level is None and swap is None:
+        number, swap = self._value(LEVEL_NAME), self._value(SWAP_NAME)
+        if not number and not swap:
             raise OSError("sysctl reports neither a pressure level nor swap usage")
-        return Reading(
-            level=None if level is None else level_of(int.from_bytes(level[:4], sys.byteorder)),
-            # struct xsw_usage: total, available, used (bytes); page size, whether it is encrypted
-            swap={} if swap is None else {"used": struct.unpack_from("=QQQ", swap)[2]},
-        )
+        level = None
+        if number:  # 1 is normal, 2 warning, 4 critical
+            level = Level(min(int.from_bytes(number[:4], sys.byteorder) // 2, Level.CRITICAL))
+        # struct xsw_usage: total, available, used (bytes); page size, whether it is encrypted
+        return Reading(level, swap={"used": struct.unpack_from("=QQQ", swap)[2]} if swap else {})
 
-    def _value(self, name: str) -> bytes | None:
+    def _value(self, name: str) -> bytes:
+        """Return a value of the kernel's; b"" if it has none of this name."""
         size = ctypes.c_size_t(256)
         buffer = ctypes.create_string_buffer(size.value)
         if self._call(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)):
-            return None
+            return b""
         return buffer.raw[: size.value]
 
 
@@ -139,8 +132,8 @@ _STALLS = re.compile(r"^(some|full) avg10=(\d+(?:\.\d+)?)", re.MULTILINE)
 class LinuxMemory:
     """Reads PSI of the machine and of our cgroup, the limits of cgroups (v2), and the swap.
 
-    ``__init__`` notes which of these the machine has, and :meth:`read` reads only them. ``proc``
-    and ``cgroups``: where the file systems are mounted. ``swap``: ``psutil.swap_memory``.
+    Only what the machine has as this begins is read later. ``proc`` and ``cgroups``: where the file
+    systems are mounted. ``swap``: ``psutil.swap_memory``.
     """
 
     def __init__(
@@ -149,28 +142,14 @@ class LinuxMemory:
         cgroups: Path = Path("/sys/fs/cgroup"),
         swap: Callable[[], Any] = psutil.swap_memory,
     ) -> None:
-        self._cgroups = _own_cgroups(proc, cgroups)
-        self._psi_files = [
-            path
-            for path in (
-                proc / "pressure" / "memory",
-                *(folder / "memory.pressure" for folder in self._cgroups[:1]),
-            )
-            if _text(path) is not None
-        ]
-        self._limited_cgroups = [
-            folder for folder in self._cgroups if _number(folder / "memory.max")
-        ]
+        own = _own_cgroups(proc, cgroups)
+        psi = [proc / "pressure" / "memory", *(folder / "memory.pressure" for folder in own[:1])]
+        self._psi_files = [path for path in psi if _text(path)]
+        self._limited_cgroups = [folder for folder in own if _number(folder / "memory.max")]
         self._swap = swap if swap().total else None
-        self.name = ", ".join(
-            word
-            for word, available in (
-                ("PSI", self._psi_files),
-                ("cgroup limit", self._limited_cgroups),
-                ("swap", self._swap),
-            )
-            if available
-        )
+        found = (self._psi_files, self._limited_cgroups, self._swap)
+        words = zip(("PSI", "cgroup limit", "swap"), found, strict=True)
+        self.name = ", ".join(word for word, available in words if available)
 
     @classmethod
     def find(cls) -> LinuxMemory | None:
@@ -180,19 +159,9 @@ class LinuxMemory:
     def read(self) -> Reading:
         stalls: dict[str, float] = {}
         for path in self._psi_files:
-            for kind, percent in _STALLS.findall(_text(path) or ""):
+            for kind, percent in _STALLS.findall(_text(path)):
                 stalls[kind] = max(float(percent), stalls.get(kind, 0.0))
-        shares = [
-            share for folder in self._limited_cgroups if (share := _share(folder)) is not None
-        ]
-        return Reading(
-            some=stalls.get("some"),
-            full=stalls.get("full"),
-            limit_used=max(shares, default=None),
-            swap=self._swap_counters(),
-        )
-
-    def _swap_counters(self) -> dict[str, int]:
+        shares = [share for one in self._limited_cgroups if (share := _share(one)) is not None]
         counters = {}
         if self._swap is not None:
             usage = self._swap()
@@ -200,12 +169,17 @@ class LinuxMemory:
         for folder in self._limited_cgroups[:1]:
             if (used := _number(folder / "memory.swap.current")) is not None:
                 counters["cgroup"] = used
-        return counters
+        return Reading(
+            some=stalls.get("some"),
+            full=stalls.get("full"),
+            limit_used=max(shares, default=None),
+            swap=counters,
+        )
 
 
 def _own_cgroups(proc: Path, root: Path) -> list[Path]:
     """Return our cgroup (v2) and its parents, whose limits hold for it, too; innermost first."""
-    for line in (_text(proc / "self" / "cgroup") or "").splitlines():
+    for line in _text(proc / "self" / "cgroup").splitlines():
         if line.startswith("0::"):
             cgroup = root / line[3:].strip("/")
             return [folder for folder in (cgroup, *cgroup.parents) if folder.is_relative_to(root)]
@@ -221,25 +195,23 @@ def _share(folder: Path) -> float | None:
     limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
     if not limit or used is None:
         return None
-    cached = 0
-    for line in (_text(folder / "memory.stat") or "").splitlines():
-        name, _, value = line.partition(" ")
-        if name in ("active_file", "inactive_file"):
-            cached += int(value)
+    stat = map(str.split, _text(folder / "memory.stat").splitlines())
+    cached = sum(int(value) for name, value in stat if name in ("active_file", "inactive_file"))
     return max(0, used - cached) / limit
 
 
 def _number(path: Path) -> int | None:
     """Return the number in a file; None if there is no file or no number, such as ``max``."""
-    text = (_text(path) or "").strip()
+    text = _text(path).strip()
     return int(text) if text.isdigit() else None
 
 
-def _text(path: Path) -> str | None:
+def _text(path: Path) -> str:
+    """Return a file's text; "" if it can't be read."""
     try:
         return path.read_text(encoding="ascii")
     except (OSError, ValueError):
-        return None
+        return ""
 
 
 # Another machine
