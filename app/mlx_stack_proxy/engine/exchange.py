@@ -109,18 +109,12 @@ class Exchange:
         return steps
 
     @property
-    def _first_tier(self) -> str:
-        return self.start.tier if self.start is not None else self.request.route.first
-
-    @property
     def tier(self) -> str:
         """The tier of the newest attempt, or of the earlier one whose reply is delivered."""
-        if not self.steps:
-            return self._first_tier  # the usual case
-        for step in reversed(self._steps_to_reply):
+        for step in reversed(self._steps_to_reply) if self.steps else ():  # mostly there is none
             if isinstance(step, Move):
                 return step.tier
-        return self._first_tier
+        return self.start.tier if self.start is not None else self.request.route.first
 
     @property
     def _steps_on_tier(self) -> list[Retry | Move]:
@@ -138,8 +132,9 @@ class Exchange:
         """The first tier that the exchange left or was not started on; "" if none."""
         if self.start is not None and self.start.reason:
             return self.request.route.first
-        moved = any(isinstance(step, Move) for step in self._steps_to_reply)
-        return self._first_tier if moved else ""
+        if not any(isinstance(step, Move) for step in self._steps_to_reply):
+            return ""
+        return self.start.tier if self.start is not None else self.request.route.first
 
     @property
     def escalation_reason(self) -> str:
@@ -240,7 +235,8 @@ class Exchange:
     @property
     def model_failure(self) -> Verdict | None:
         """The verdict on the last earlier attempt in which the model itself did something wrong."""
-        return self.blamed.verdict if self.blamed is not None else None
+        blamed = self.blamed if self.steps else None
+        return blamed.verdict if blamed is not None else None
 
     @property
     def doubted(self) -> int | None:
@@ -253,7 +249,7 @@ class Exchange:
     @property
     def second_opinion_on(self) -> LoopDetected | InvalidToolCall | None:
         """The doubt about which the newest attempt asks; None: it asks for no second opinion."""
-        failure = self.model_failure
+        failure = self.model_failure if self.steps else None
         if isinstance(failure, (LoopDetected, InvalidToolCall)) and failure.doubt:
             return failure
         return None
