@@ -224,7 +224,7 @@ async def test_each_piece_of_content_ends_a_silence(delta: Any) -> None:
     timed = Timed()
     for now in range(5, 200, 5):
         timed.hear(now, chunk(delta))
-        deadlines = timed.limits._updated_deadlines()
+        deadlines = timed.limits._deadlines
         assert deadlines is not None
         await timed.tick(now)
         assert deadlines.check(now + 9.9) is None

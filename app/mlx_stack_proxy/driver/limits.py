@@ -48,14 +48,7 @@ class Limits(Watch):
         self._leaves_silent: Callable[[Failure, float], bool] | None = leaves_silent
         self._opinion_until = math.inf  # when an attempt that asks for a second opinion is given up
         self._health_question: asyncio.Task[None] | None = None  # asks if a silent server is alive
-        self._attempt: Attempt | None = None  # the running call's; None: no call runs
-        self._began = 0.0  # when that call began
-        self._deadlines: Deadlines | None = None  # that call's, made at the first look
-        self._phase: tuple[bool, bool, bool] = (True, False, True)
-        self._pieces = 0  # of content that the call's reply has
-        self._news = False  # bytes have come of which the deadlines don't know
-        self._last_byte_at = 0.0  # when the call's newest bytes came
-        self._last_content_at = 0.0  # when its newest content came
+        self._deadlines: Deadlines | None = None  # the running call's; None: no call runs
 
     def stop(self) -> None:
         super().stop()
@@ -70,9 +63,14 @@ class Limits(Watch):
 
     def begin_call(self, attempt: Attempt, now: float) -> None:
         """Note that an attempt's upstream call begins."""
-        self._attempt = attempt
-        self._phase, self._pieces = (True, False, True), 0
-        self._news, self._began, self._last_content_at = False, now, now
+        self._deadlines = Deadlines(
+            self._settings.tiers.get(attempt.request.tier),
+            attempt,
+            tools=bool(self._exchange.request.tools),
+            began=now,
+            streams=bool(attempt.request.body.get("stream")),
+            silent_until=silent_until(self._exchange, self._settings),
+        )
         self.look_soon()
 
     def note_bytes(self, now: float) -> None:
@@ -80,34 +78,29 @@ class Limits(Watch):
 
         The limits that move away cost a chunk nothing: the next look sees that they have moved.
         """
-        self._news, self._last_byte_at = True, now
-        reply = self._attempt.reply  # type: ignore[union-attr]
-        phase = (not reply.choices, reply.finished, reply.usage is None)
-        if reply.pieces != self._pieces or reply.finished is not self._phase[1]:
-            self._pieces, self._last_content_at = reply.pieces, now
-        if phase != self._phase:
-            self._phase = phase
+        if self._deadlines is not None and self._deadlines.note_bytes(now):
             self.look_soon()
 
     def end_call(self) -> None:
         """Note that the call, or the wait for its turn, is over."""
-        self._attempt = self._deadlines = None
+        self._deadlines = None
         self._opinion_until = math.inf
         if self._health_question is not None:
             self._health_question.cancel()
             self._health_question = None
 
     def look(self, now: float) -> Verdict | float:
-        deadlines, attempt = self._updated_deadlines(), self._attempt
+        deadlines = self._deadlines
         if impatient := out_of_patience(self._exchange, now):
-            return LEFT_OPEN if attempt is not None and attempt.finished else impatient
+            finished = deadlines is not None and deadlines.attempt.finished
+            return LEFT_OPEN if finished else impatient
         if now >= self._opinion_until:
             return Failure("timeout", "no second opinion in time", fault="nobody")
         if self._answer.busy:
-            return self._while_busy(now)
+            return self._while_busy(now, deadlines)
         due = min(self._exchange.request.due or math.inf, self._opinion_until)
-        if deadlines is not None and attempt is not None:
-            if verdict := deadlines.check(now) or self._hang_timeout(deadlines, attempt, now):
+        if deadlines is not None:
+            if verdict := deadlines.check(now) or self._hang_timeout(deadlines, now):
                 return verdict
             if deadlines.begin_asking(now):
                 self._health_question = asyncio.ensure_future(self._ask_health(deadlines))
@@ -116,31 +109,6 @@ class Limits(Watch):
             self._answer.send_sign_of_life(now)
             sign = self._next_sign_at()
         return min(due, sign)
-
-    def _updated_deadlines(self) -> Deadlines | None:
-        """Return the running call's deadlines, to which what came since the last look is passed."""
-        deadlines, attempt = self._deadlines, self._attempt
-        if attempt is None:
-            return None
-        if deadlines is None:
-            deadlines = self._deadlines = Deadlines(
-                self._settings.tiers.get(attempt.request.tier),
-                tools=bool(self._exchange.request.tools),
-                began=self._began,
-                streams=bool(attempt.request.body.get("stream")),
-                silent_until=silent_until(self._exchange, self._settings),
-            )
-        if not self._news:
-            return deadlines
-        self._news = False
-        deadlines.note_bytes(
-            self._last_byte_at,
-            begun=bool(attempt.reply.choices),
-            finished=attempt.finished,
-            counted=attempt.reply.usage is not None,
-            content_at=self._last_content_at,
-        )
-        return deadlines
 
     def _next_sign_at(self) -> float:
         """Return when the next sign of life to the client is due; infinity: never."""
@@ -154,24 +122,25 @@ class Limits(Watch):
             return due
         return max(due, request.started + first)  # the first sign of life fixes the status
 
-    def _hang_timeout(self, deadlines: Deadlines, attempt: Attempt, now: float) -> Verdict | None:
+    def _hang_timeout(self, deadlines: Deadlines, now: float) -> Verdict | None:
         """Return a hanging model's timeout, if the client has no text and a better step follows."""
         hung = deadlines.hangs(now)
         if hung is None or self._leaves_silent is None:
             return None
-        committed = attempt.committed
+        committed = deadlines.attempt.committed
         text_is_out = committed is not None and committed.stays
         return hung if not text_is_out and self._leaves_silent(hung, now) else None
 
-    def _while_busy(self, now: float) -> Verdict | float:
+    def _while_busy(self, now: float, deadlines: Deadlines | None) -> Verdict | float:
         """While the client takes no bytes, count no silence, only the call's total time.
 
         That limit stays, so that the call doesn't keep its place on the tier forever.
         """
-        self._answer.last_write = self._last_byte_at = self._last_content_at = now
-        self._news = True
-        deadlines = self._updated_deadlines()
-        timeout = deadlines.check(now) if deadlines is not None else None
+        self._answer.last_write = now
+        if deadlines is None:
+            return now + LEAST_SECONDS
+        deadlines.pause(now)
+        timeout = deadlines.check(now)
         if isinstance(timeout, Failure):
             return replace(timeout, fault="nobody")
         return timeout or now + LEAST_SECONDS

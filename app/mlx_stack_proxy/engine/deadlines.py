@@ -13,6 +13,7 @@ import math
 from dataclasses import KW_ONLY, dataclass, field
 
 from ..settings import PASS_THROUGH, Settings, TierSettings
+from .attempt import Attempt
 from .exchange import Exchange
 from .verdicts import LEFT_OPEN, Failure, Verdict
 
@@ -45,6 +46,7 @@ class Deadlines:
     """
 
     tier: TierSettings | None  # None: a model that passes through
+    attempt: Attempt  # whose reply grows while the call runs
     _: KW_ONLY
     tools: bool  # whether the request offers tools
     began: float  # when the call began
@@ -52,9 +54,9 @@ class Deadlines:
     silent_until: float = math.inf  # before this a silence, while the server answers, is no hang
     _last: float = field(init=False)  # when the last content came
     _sign: float = field(init=False)  # the last sign of life: bytes, or an answer about health
-    _waiting: bool = field(default=True, init=False)  # the reply has no content yet
-    _finished: bool = field(default=False, init=False)  # every choice has its finish_reason
-    _counted: bool = field(default=False, init=False)  # the usage has come, too
+    _pieces: int = field(default=0, init=False)  # of content that had come then
+    # Whether the reply had content, a finish_reason for each choice, and its usage then.
+    _phase: tuple[bool, bool, bool] = field(default=(False, False, False), init=False)
     _asking: bool = field(default=False, init=False)  # a question about health is on its way
     _unanswered: int = field(default=0, init=False)  # questions unanswered in a row
     _litellm_silent: bool = field(default=False, init=False)  # LiteLLM left the last one unanswered
@@ -62,27 +64,22 @@ class Deadlines:
     def __post_init__(self) -> None:
         self._last = self._sign = self.began
 
-    def note_bytes(
-        self,
-        now: float,
-        *,
-        begun: bool,
-        finished: bool = False,
-        counted: bool = False,
-        content_at: float | None = None,
-    ) -> None:
-        """Note that bytes came. Any byte is a sign of life, but only content ends a silence.
+    def note_bytes(self, now: float) -> bool:
+        """Note that bytes came; return whether a limit may be nearer than it was.
 
-        ``begun``: the reply has content by now; ``finished``: it has its finish_reason;
-        ``counted``: it has its usage; ``content_at``: when the newest content or finish came; None:
-        now.
+        Any byte is a sign of life, but only content or a finish_reason ends a silence.
         """
-        self._sign = now
-        self._last = now if content_at is None else content_at
+        reply, finished = self.attempt.reply, self.attempt.finished
+        if reply.pieces != self._pieces or finished is not self._phase[1]:
+            self._pieces, self._last = reply.pieces, now
+        self._sign, self._unanswered = now, 0
+        phase, self._phase = self._phase, (bool(reply.choices), finished, reply.usage is not None)
+        return phase != self._phase
+
+    def pause(self, now: float) -> None:
+        """Count no silence until ``now``, because nothing was read meanwhile."""
+        self._last = self._sign = now
         self._unanswered = 0
-        self._waiting = not begun
-        self._finished = finished
-        self._counted = counted
 
     def begin_asking(self, now: float) -> bool:
         """Whether the server is to be asked now if it is alive; if so, note that it is asked."""
@@ -129,7 +126,7 @@ class Deadlines:
             return self._unanswered_timeout(now)
         if not silent:
             return None
-        if self._waiting:
+        if not self._phase[0]:
             return Failure("timeout", f"nothing came within {self._first_limit:g} s")
         return Failure("timeout", f"nothing more came for {self._idle_limit:g} s")
 
@@ -155,6 +152,10 @@ class Deadlines:
         )
 
     @property
+    def _finished(self) -> bool:
+        return self._phase[1]
+
+    @property
     def _hangs_at(self) -> float:
         if self._limits.health_url is None or self._finished or self._unanswered:
             return math.inf
@@ -178,10 +179,10 @@ class Deadlines:
 
     @property
     def _patience(self) -> float:
-        if self._finished:
-            after = AFTER_USAGE_SECONDS if self._counted else AFTER_FINISH_SECONDS
-            return min(after, self._idle_limit)
-        return self._first_limit if self._waiting else self._idle_limit
+        begun, finished, counted = self._phase
+        if finished:
+            return min(AFTER_USAGE_SECONDS if counted else AFTER_FINISH_SECONDS, self._idle_limit)
+        return self._idle_limit if begun else self._first_limit
 
     @property
     def _long_silence(self) -> float:
