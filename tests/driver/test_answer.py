@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.driver.answer import Answer
-from mlx_stack_proxy.driver.call import UpstreamCall
+from mlx_stack_proxy.driver.call import read
 from mlx_stack_proxy.engine.attempt import LONG_READ, Attempt
 from mlx_stack_proxy.engine.downstream import Downstream
 from mlx_stack_proxy.engine.steps import Fail, PassOn
@@ -123,6 +123,6 @@ async def test_an_answer_knows_while_a_thread_writes_its_next_bytes(
     monkeypatch.setattr(Attempt, "feed", noting)
     one = exchange()
     long_reply = FakeResponse([data(chunk({"content": "word " * LONG_READ})), END + DONE])
-    assert await UpstreamCall(attempt(one), one).read(long_reply, answer) is None
+    assert await read(attempt(one), long_reply, one, answer=answer) is None
     assert seen == [(False, True), (True, False)]
     assert not answer.encoding

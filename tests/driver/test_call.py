@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 
-from mlx_stack_proxy.driver.call import UpstreamCall
+from mlx_stack_proxy.driver import call
 from mlx_stack_proxy.engine import upstream_answers
 from mlx_stack_proxy.engine.attempt import LONG_READ
 from tests.engine.exchanges import attempt, exchange
@@ -23,6 +22,7 @@ class Endless:
     """A reply whose next piece is always there, and an attempt that a thread has to feed."""
 
     over = False
+    first_byte: float | None = None
 
     def __init__(self) -> None:
         self.fed = 0
@@ -45,8 +45,7 @@ class Endless:
 async def test_a_cancellation_ends_a_reply_that_never_pauses() -> None:
     """Although each piece that a thread has begun is fed to its end."""
     endless: Any = Endless()
-    call: Any = SimpleNamespace(attempt=endless, first_byte=None)
-    reading = asyncio.ensure_future(UpstreamCall._read_stream(call, endless, None, None))
+    reading = asyncio.ensure_future(call._read_stream(endless, endless, None, None))
     endless.cancel = reading.cancel
     with pytest.raises(asyncio.CancelledError):
         await reading
@@ -63,9 +62,10 @@ async def test_a_long_json_answer_is_parsed_in_a_thread(monkeypatch: pytest.Monk
     monkeypatch.setattr(upstream_answers, "completion_in", noting)
     for text in ("word ", "word " * LONG_READ):
         one = exchange()
-        call = UpstreamCall(attempt(one), one)
+        read_into = attempt(one)
         body = orjson.dumps(completion({"content": text}))
-        assert await call.read(FakeResponse([body], b"application/json")) is None
-        assert call.attempt.reply.choices[0].text == text
+        reply = FakeResponse([body], b"application/json")
+        assert await call.read(read_into, reply, one) is None
+        assert read_into.reply.choices[0].text == text
     short, long = parsed_in
     assert short is threading.main_thread() is not long

@@ -38,7 +38,7 @@ class Answer:
     downstream: Downstream
     memory: MemoryProbe  # gives the memory pressure for our headers
     metadata: bool  # whether the last chunk, or the object, repeats our headers
-    running: Attempt | None = None  # the newest attempt
+    newest: Attempt | None = None  # the newest attempt
     encoding: bool = False  # a thread writes the reply's next bytes, so no sign of life may be made
     _said: dict[str, str] = field(default_factory=dict)  # our headers' values, as they went out
     _late_writes: list[asyncio.Task[None]] = field(default_factory=list)  # signs of life
@@ -88,7 +88,7 @@ class Answer:
 
     async def _write(self, data: bytes) -> None:
         if not self.downstream.started:
-            attempt = self.running
+            attempt = self.newest
             remarks = attempt.remarks() if attempt is not None else Remarks()
             await self._start_stream(remarks, attempt.public if attempt is not None else [])
         await self.downstream.write(data)

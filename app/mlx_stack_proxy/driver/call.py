@@ -1,14 +1,9 @@
-"""One upstream call: where it goes, and how its reply is read into the attempt.
-
-:class:`~.driver.Driver` makes the calls of an exchange, and the loop model's question its own.
-"""
+"""An attempt's upstream call: where it goes, and how its reply is read into the attempt."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -29,96 +24,83 @@ Result = TypeVar("Result")
 _MAX_ERROR_BODY = 1024 * 1024
 
 
-@dataclass(slots=True, eq=False)
-class UpstreamCall:
-    """An attempt's call, from the wait for its turn to its reply's end. Times: the event loop's."""
+async def read(
+    attempt: Attempt,
+    response: Response,
+    exchange: Exchange,
+    *,
+    our_key: bool = True,  # the API key in the headers is ours, not the client's
+    answer: Answer | None = None,
+    limits: Limits | None = None,
+) -> Verdict | None:
+    """Read the reply into the attempt; return what ended it early, None: its end.
 
-    attempt: Attempt
-    exchange: Exchange
-    our_key: bool = True  # the API key in the headers is ours, not the client's
-    waited: float = 0.0  # seconds waited for a place on the tier
-    placed: bool = True  # whether the tier gave that place
-    began: float | None = None  # None: no call has been made
-    first_byte: float | None = None  # when the reply began; None: no byte has come
-    at: float = math.inf  # when it began by the wall clock, and
-    probe: bool = False  # whether it is one, both for the tier's breaker
+    What may go out at once goes to ``answer``; ``limits`` get all that comes. Raises
+    ``UpstreamError``.
+    """
+    if response.status >= 300:
+        return await _failure(attempt, response, exchange, our_key)
+    attempt.public = response_headers.public(response.headers)
+    if b"event-stream" in response.header(b"content-type").lower():
+        await _read_stream(attempt, response, answer, limits)
+    else:
+        body = await response.read()
+        attempt.first_byte = asyncio.get_running_loop().time()
+        take = partial(_take_whole, attempt, body, tools=bool(exchange.request.tools))
+        return await in_thread(take) if attempt.is_slow_to_feed(body) else take()
+    return attempt.verdict
 
-    @property
-    def tier(self) -> str:
-        return self.attempt.request.tier
 
-    async def read(
-        self, response: Response, answer: Answer | None = None, limits: Limits | None = None
-    ) -> Verdict | None:
-        """Read the reply into the attempt; return what ended it early, None: its end.
+def _take_whole(attempt: Attempt, body: bytes, *, tools: bool) -> Verdict | None:
+    completion = upstream_answers.completion_in(
+        body, speaks_after_result=attempt.speaks_after_result, tools=tools
+    )
+    if not isinstance(completion, dict):
+        return completion
+    attempt.reply.whole = True
+    attempt.take_completion(completion)
+    return attempt.verdict
 
-        What may go out at once goes to ``answer``; ``limits`` get all that comes. Raises
-        ``UpstreamError``.
-        """
-        if response.status >= 300:
-            return await self._failure(response)
-        attempt = self.attempt
-        attempt.public = response_headers.public(response.headers)
-        if b"event-stream" in response.header(b"content-type").lower():
-            await self._read_stream(response, answer, limits)
-        else:
-            body = await response.read()
-            self.first_byte = asyncio.get_running_loop().time()
-            take = partial(self._take_whole, body)
-            return await in_thread(take) if attempt.is_slow_to_feed(body) else take()
-        return attempt.verdict
 
-    def _take_whole(self, body: bytes) -> Verdict | None:
-        attempt = self.attempt
-        completion = upstream_answers.completion_in(
-            body,
-            speaks_after_result=attempt.speaks_after_result,
-            tools=bool(self.exchange.request.tools),
-        )
-        if not isinstance(completion, dict):
-            return completion
-        attempt.reply.whole = True
-        attempt.take_completion(completion)
-        return attempt.verdict
-
-    async def _read_stream(
-        self, response: Response, answer: Answer | None, limits: Limits | None
-    ) -> None:
-        attempt, clock = self.attempt, asyncio.get_running_loop().time
-        task = asyncio.current_task()
-        while not attempt.over:
-            if task is not None and task.cancelling():
-                await asyncio.sleep(0)  # or threads would put the cancellation off without end
-            data = await response.next_bytes()
-            now = clock()
-            if self.first_byte is None and data:
-                self.first_byte = now
-            take = partial(attempt.feed, data) if data else attempt.end
-            if attempt.is_slow_to_feed(data):
-                if limits is not None:
-                    limits.note_bytes(now)
-                out = await _encoded_in_thread(take, answer)
-            else:
-                out = take()
-            if out and answer is not None:
-                await answer.send(out)
-                # The wait for a slow client is no silence of the model.
-                now = answer.last_write
+async def _read_stream(
+    attempt: Attempt, response: Response, answer: Answer | None, limits: Limits | None
+) -> None:
+    clock, task = asyncio.get_running_loop().time, asyncio.current_task()
+    while not attempt.over:
+        if task is not None and task.cancelling():
+            await asyncio.sleep(0)  # or threads would put the cancellation off without end
+        data = await response.next_bytes()
+        now = clock()
+        if attempt.first_byte is None and data:
+            attempt.first_byte = now
+        take = partial(attempt.feed, data) if data else attempt.end
+        if attempt.is_slow_to_feed(data):
             if limits is not None:
                 limits.note_bytes(now)
-            del data, out  # free their memory while the next piece is awaited
+            out = await _encoded_in_thread(take, answer)
+        else:
+            out = take()
+        if out and answer is not None:
+            await answer.send(out)
+            # The wait for a slow client is no silence of the model.
+            now = answer.last_write
+        if limits is not None:
+            limits.note_bytes(now)
+        del data, out  # free their memory while the next piece is awaited
 
-    async def _failure(self, response: Response) -> Verdict:
-        exchange = self.exchange
-        return upstream_answers.failure_of_status(
-            response.status,
-            response.headers,
-            await response.read(_MAX_ERROR_BODY, cut=True),
-            our_key=self.our_key or exchange.tier in exchange.route.direct,
-            our_choice=bool(exchange.route.tiers),
-            needs=needs(exchange.request),
-            speaks_after_result=self.attempt.speaks_after_result,
-        )
+
+async def _failure(
+    attempt: Attempt, response: Response, exchange: Exchange, our_key: bool
+) -> Verdict:
+    return upstream_answers.failure_of_status(
+        response.status,
+        response.headers,
+        await response.read(_MAX_ERROR_BODY, cut=True),
+        our_key=our_key or exchange.tier in exchange.route.direct,
+        our_choice=bool(exchange.route.tiers),
+        needs=needs(exchange.request),
+        speaks_after_result=attempt.speaks_after_result,
+    )
 
 
 def way_to(

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ..engine.attempt import Attempt
 from ..engine.deadlines import out_of_patience, time_left
 from ..engine.exchange import Exchange
 from ..engine.outcome import Outcome
@@ -23,7 +24,6 @@ from ..settings import Settings
 from ..telemetry import accounts
 from ..wire.usage import output_limit
 from .books import Books
-from .call import UpstreamCall
 from .guiding import may_guide
 from .next_step import next_step
 from .services import Services
@@ -98,14 +98,14 @@ def leaves_silent(
     return isinstance(step, (Move, DeliverEarlier))
 
 
-def learn(services: Services, exchange: Exchange, call: UpstreamCall, outcome: Outcome) -> None:
+def learn(services: Services, exchange: Exchange, attempt: Attempt, outcome: Outcome) -> None:
     """Tell the tier's breaker how a call ended; after a failure, watch the tier's recovery."""
-    output = output_limit(call.attempt.request.body) or 0
-    event = services.tier_states.note(call, outcome, exchange.request, output)
+    output = output_limit(attempt.request.body) or 0
+    event = services.tier_states.note(attempt, outcome, exchange.request, output)
     if isinstance(outcome.verdict, Failure) and not outcome.verdict.answered:
-        services.recovery.watch(call.tier)
+        services.recovery.watch(attempt.tier)
     elif exchange.strict:
-        services.tier_states.note_strict(call.tier)
+        services.tier_states.note_strict(attempt.tier)
     elif exchange.hint_in_tool_result:
         # Upstream took our words in a tool's result: it had refused them in a user message.
         accounts.note_hint_refused(services, exchange)

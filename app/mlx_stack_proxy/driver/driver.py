@@ -34,7 +34,7 @@ from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from . import decisions
 from .answer import Answer
 from .books import Books
-from .call import UpstreamCall, failed, in_thread, send, way_to
+from .call import failed, in_thread, read, send, way_to
 from .course import Course
 from .limits import Limits
 from .services import Services
@@ -69,8 +69,7 @@ class Driver(Course):
         leaves_silent = partial(decisions.leaves_silent, services, exchange, self._books)
         self._limits = Limits(receive, services, exchange, self._answer, leaves_silent)
         self._observer = observers.of(exchange, services.observers, report)
-        self._attempt: Attempt | None = None  # the newest attempt
-        self._call: UpstreamCall | None = None  # the newest attempt's, until its outcome is noted
+        self._running: Attempt | None = None  # the newest attempt, until its outcome is noted
         self._response: Response | None = None  # of the newest call, until it is closed
         self._whole = False  # that response came to its end, so that its connection can be kept
         self._books_closed = False
@@ -120,16 +119,15 @@ class Driver(Course):
         return self._services.tier_states.view()
 
     def _begin_attempt(self) -> Attempt:
-        self._attempt = self._answer.running = attempt = super()._begin_attempt()
-        self._call = UpstreamCall(attempt, self._exchange, self._our_key)
+        self._running = self._answer.newest = attempt = super()._begin_attempt()
         return attempt
 
     async def _make(self, attempt: Attempt, step: Step | None) -> Verdict | None:
         """Make the call, within the limits. Raises :class:`~.watch.ClientLeft`."""
-        limits, sent, call = self._limits, attempt.request, self._running
+        limits, sent = self._limits, attempt.request
         limits.await_turn(self._clock())
         try:
-            verdict = await self._make_in_turn(call, _backoff(step))
+            verdict = await self._make_in_turn(attempt, _backoff(step))
             await limits.settle()
             if not isinstance(verdict, Failure):
                 return verdict
@@ -140,16 +138,11 @@ class Driver(Course):
             await self._close_response()  # now, because the client may be slow to take the error
             return interruption
         except QueueTimeout as error:
-            call.waited, call.placed = error.seconds, False
+            attempt.waited, attempt.placed = error.seconds, False
             message = f"tier {sent.tier}: {error}"
             return Failure(error.reason, message, retry_after=error.seconds)
         finally:
             limits.end_call()
-
-    @property
-    def _running(self) -> UpstreamCall:
-        assert self._call is not None
-        return self._call
 
     @property
     def _in_queue(self) -> tuple[str, str]:
@@ -157,10 +150,9 @@ class Driver(Course):
         request = self._exchange.request
         return request.session.hash, request.owner
 
-    async def _make_in_turn(self, call: UpstreamCall, backoff: float) -> Verdict | None:
+    async def _make_in_turn(self, attempt: Attempt, backoff: float) -> Verdict | None:
         """Make the call once the tier has a free place. Raises :class:`QueueTimeout`."""
-        attempt, services, exchange = call.attempt, self._services, self._exchange
-        tier = attempt.request.tier
+        services, exchange, tier = self._services, self._exchange, attempt.tier
         refusal = await self._books.set_aside(tier, attempt.request.body)
         attempt.notes["Budget-Warning"] = self._books.warning
         if refusal is not None:
@@ -170,18 +162,18 @@ class Driver(Course):
             await asyncio.sleep(backoff)
         queued_at = self._clock()
         async with services.queues.place(tier, *self._in_queue):
-            call.waited = self._clock() - queued_at
+            attempt.waited = self._clock() - queued_at
             if self._arrived is not None:
-                self._arrived += call.waited
+                self._arrived += attempt.waited
             now = self._clock()
             if failure := await decisions.before_call(services, exchange, self._books, now):
                 return failure
             if exchange.route.is_cloud(tier, services.settings):
                 attempt.notes["Cloud"] = "true"
-            services.tier_states.begin(call)
+            services.tier_states.begin(attempt)
             self._whole = False
             try:
-                verdict = await self._send_and_read(call)
+                verdict = await self._send_and_read(attempt)
             except UpstreamError as error:
                 # Once every choice has its finish_reason, a lost connection does no harm.
                 verdict = None if attempt.finished else failed(error)
@@ -190,19 +182,26 @@ class Driver(Course):
                 await self._close_response()  # the model must stop now
             return verdict
 
-    async def _send_and_read(self, call: UpstreamCall) -> Verdict | None:
+    async def _send_and_read(self, attempt: Attempt) -> Verdict | None:
         services, exchange, observer = self._services, self._exchange, self._observer
         upstream, path, headers = way_to(services, exchange, self._headers)
-        call.began = self._clock()
-        self._limits.begin_call(call.attempt, call.began)
+        attempt.began = self._clock()
+        self._limits.begin_call(attempt, attempt.began)
         self._observe_overhead()
         if observer is not None:
-            headers = observer.call_begins(call.attempt.request.tier, headers)
+            headers = observer.call_begins(attempt.tier, headers)
         way = upstream, path, headers
-        self._response = response = await send(services, exchange, way, call.attempt.take_content())
+        self._response = response = await send(services, exchange, way, attempt.take_content())
         if observer is not None:
             observer.answered(response)
-        return await call.read(response, self._answer, self._limits)
+        return await read(
+            attempt,
+            response,
+            exchange,
+            our_key=self._our_key,
+            answer=self._answer,
+            limits=self._limits,
+        )
 
     def _observe_overhead(self) -> None:
         """Observe the seconds before the exchange's first call, less the waits for others."""
@@ -241,32 +240,30 @@ class Driver(Course):
 
     def _end_attempt(self, attempt: Attempt, verdict: Verdict | None) -> None:
         """Append the outcome; update the breaker."""
-        call = self._running
         status = verdict.status if isinstance(verdict, Failure) else 200
-        outcome = self._add_outcome(call, verdict, reason_of(verdict), status)
-        if call.at < math.inf:
-            decisions.learn(self._services, self._exchange, call, outcome)
-        self._end_for_tier(call)
+        outcome = self._add_outcome(attempt, verdict, reason_of(verdict), status)
+        if attempt.at < math.inf:
+            decisions.learn(self._services, self._exchange, attempt, outcome)
+        self._end_for_tier(attempt)
 
     def _add_outcome(
-        self, call: UpstreamCall, verdict: Verdict | None, reason: str | None, status: int | None
+        self, attempt: Attempt, verdict: Verdict | None, reason: str | None, status: int | None
     ) -> Outcome:
-        attempt, now = call.attempt, self._clock()
-        self._call = None
-        called = call.began is not None
-        began = call.began if call.began is not None else now
+        self._running, now = None, self._clock()
+        called = attempt.began is not None
+        began = attempt.began if attempt.began is not None else now
         unreachable = isinstance(verdict, Failure) and verdict.kind == "unreachable"
         spent = self._books.count(status, attempt.reply) if called and not unreachable else None
         outcome = Outcome(
-            attempt.request.tier,
+            attempt.tier,
             verdict,
             reason,
             called=called,
             status=status,
             seconds=now - began,
-            silent=(call.first_byte or now) - began,
-            waited=call.waited,
-            placed=call.placed,
+            silent=(attempt.first_byte or now) - began,
+            waited=attempt.waited,
+            placed=attempt.placed,
             tokens_in=spent.prompt if spent is not None else 0,
             tokens_out=spent.output if spent is not None else 0,
             committed=attempt.committed,
@@ -275,7 +272,7 @@ class Driver(Course):
         )
         self._exchange.outcomes.append(outcome)
         if called:
-            self._note_call(outcome, answered=call.first_byte is not None)
+            self._note_call(outcome, answered=attempt.first_byte is not None)
             if self._observer is not None:
                 self._observer.call_ended(attempt, outcome)
         return outcome
@@ -297,16 +294,16 @@ class Driver(Course):
     def _note_step(self, step: Step) -> None:
         accounts.note_attempt(self._services, self._exchange)
 
-    def _end_for_tier(self, call: UpstreamCall) -> None:
+    def _end_for_tier(self, attempt: Attempt) -> None:
         """Tell the tier's breaker that the call is over, once it knows how the call ended."""
-        if call.at < math.inf:
-            self._services.tier_states.end(call)
+        if attempt.at < math.inf:
+            self._services.tier_states.end(attempt)
 
     def _note_client_left(self) -> None:
         self.outcome = "client_left"
-        if (call := self._call) is not None and call.began is not None:
-            self._add_outcome(call, None, "client_left", None)
-            self._end_for_tier(call)
+        if (attempt := self._running) is not None and attempt.began is not None:
+            self._add_outcome(attempt, None, "client_left", None)
+            self._end_for_tier(attempt)
 
     # The end
 
@@ -324,7 +321,7 @@ class Driver(Course):
         if isinstance(step, (PassOn, Fail)):
             await self._answer.send_error(step)
             return
-        attempt = self._attempt
+        attempt = self._answer.newest
         if isinstance(step, DeliverEarlier):
             attempt = self._doubted_attempt
             if attempt is not None and (committed := self._exchange.committed) is not None:
@@ -336,8 +333,8 @@ class Driver(Course):
         """Let go of all that the exchange holds, however it ended."""
         self._services.exchanges.discard(self)
         self._limits.stop()
-        if self._call is not None:
-            self._end_for_tier(self._call)
+        if self._running is not None:
+            self._end_for_tier(self._running)
         await self._close_response()
         await self._close_books(self.outcome)
         if self._observer is not None:
@@ -350,11 +347,11 @@ class Driver(Course):
 
         None: no upstream call runs.
         """
-        call = self._call
-        if call is None or call.began is None:
+        attempt = self._running
+        if attempt is None or attempt.began is None:
             return None
-        tokens = call.attempt.reply.written() // BYTES_PER_OUTPUT_TOKEN
-        return accounts.tier_label(self._exchange), tokens, self._clock() - call.began
+        tokens = attempt.reply.written() // BYTES_PER_OUTPUT_TOKEN
+        return accounts.tier_label(self._exchange), tokens, self._clock() - attempt.began
 
     def end(self) -> None:
         """End the exchange because the process stops; the client gets an error that says so."""

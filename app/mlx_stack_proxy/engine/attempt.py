@@ -10,6 +10,7 @@ returns what is left to deliver.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence, Set
 from typing import Any
 
@@ -57,6 +58,13 @@ class Attempt:
         self._text_was_out = exchange.text_is_out  # the client has text of an earlier attempt
         self._joint = thoughts.joint(committed.text) if committed else ""
         self.request = request
+        # The upstream call, with times on the event loop's clock.
+        self.waited = 0.0  # seconds waited for a place on the tier
+        self.placed = True  # whether the tier gave that place
+        self.began: float | None = None  # None: no call has been made
+        self.first_byte: float | None = None  # when the reply began; None: no byte has come
+        # For the tier's breaker: when the call began by the wall clock, and whether it is a probe.
+        self.at, self.probe = math.inf, False
         self.notes: dict[str, str] = {}  # response headers that the driver adds to the stages'
         self.public: RawHeaders = []  # LiteLLM's response headers that the client may see
         self._content = b""  # the request as bytes, until it is taken
@@ -106,6 +114,10 @@ class Attempt:
             include_usage=request.include_usage,
             legacy_functions=request.legacy_functions,
         )
+
+    @property
+    def tier(self) -> str:
+        return self.request.tier
 
     def remarks(self) -> Remarks:
         """The remarks of the stages so far, with the driver's notes."""
