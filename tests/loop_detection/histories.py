@@ -9,7 +9,8 @@ from typing import Any
 
 from mlx_stack_proxy.loop_detection import call_keys, detectors
 from mlx_stack_proxy.loop_detection.finding import Finding
-from mlx_stack_proxy.loop_detection.history import History, HistoryReader
+from mlx_stack_proxy.loop_detection.history import History
+from mlx_stack_proxy.loop_detection.memory import SessionMemory
 from mlx_stack_proxy.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
 from mlx_stack_proxy.wire.blocks import Blocks
 
@@ -64,7 +65,7 @@ def steps(*made: tuple[str, Json, Any]) -> list[Json]:
 
 
 def history(messages: Sequence[Json]) -> History:
-    return HistoryReader().read("s", Blocks(messages))
+    return SessionMemory().read(Blocks(messages))
 
 
 def closed(messages: Sequence[Json], reply: Json) -> History:
@@ -90,14 +91,14 @@ class Run:
         self.told: list[tuple[int, str]] = []
         self.broken: list[tuple[int, str]] = []
         self.nearly: list[int] = []
-        reader = HistoryReader()
+        memory = SessionMemory()
         settings = rules(**changes)
         number = 0
         for at, message in enumerate([*messages, None]):
             if message is not None and message["role"] != "assistant":
                 continue
             number += 1
-            before = reader.read("s", Blocks(messages[:at]))
+            before = memory.read(Blocks(messages[:at]))
             one = next(detectors.findings(before, settings), None)
             if one is not None:
                 self.told.append((number, one.detector))

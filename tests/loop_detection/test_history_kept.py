@@ -11,13 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.session_id import digest
-from mlx_stack_proxy.loop_detection import history, read_messages
-from mlx_stack_proxy.loop_detection.history import (
-    MAX_SESSIONS,
-    History,
-    HistoryReader,
-    RecentSessions,
-)
+from mlx_stack_proxy.loop_detection import memory, read_messages
+from mlx_stack_proxy.loop_detection.history import History
+from mlx_stack_proxy.loop_detection.memory import SessionMemory, Sessions
 from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, SeenTurns
 from mlx_stack_proxy.loop_detection.turn import Inputs
 from mlx_stack_proxy.wire.blocks import BLOCK, Blocks
@@ -45,34 +41,34 @@ def test_a_block_that_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch
         return one_given(message, *others)
 
     monkeypatch.setattr("mlx_stack_proxy.loop_detection.history.input_message_of", counted)
-    reader = HistoryReader()
-    reader.read("s", Blocks([{**SYSTEM, "content": "It is 11:59."}, *run(50)]))
+    reader = SessionMemory()
+    reader.read(Blocks([{**SYSTEM, "content": "It is 11:59."}, *run(50)]))
     assert len(read_now) == 51
     for more in ([SYSTEM, *run(51)], [SYSTEM, *run(48), assistant(text="Another way."), USER]):
         read_now.clear()
-        found = reader.read("s", Blocks(more))
+        found = reader.read(Blocks(more))
         assert len(read_now) < BLOCK / 2, "a clock before it and a branch behind it change nothing"
         assert told(found) == told(read(more))
 
 
 def test_results_that_are_errors_are_so_for_one_request() -> None:
     """They are marked apart from the messages, whose blocks are remembered."""
-    reader = HistoryReader()
 
     def came(number: int, *failed: str) -> int:
         messages = [USER, *step(1, f"line {number}"), *run(40)[1:]]
-        return reader.read("s", Blocks(messages), failed).turns[1].inputs.digest
+        return kept.read(Blocks(messages), failed).turns[1].inputs.digest
 
+    kept = SessionMemory()
     assert came(1) != came(2)
-    reader.forget("s")
+    kept = SessionMemory()
     assert came(1, "c1") == came(2, "c1")
 
 
 def test_memory_is_bounded() -> None:
-    reader = HistoryReader()
-    for session in range(MAX_SESSIONS + 9):
-        reader.read(str(session), Blocks(run(1)))
-    assert len(reader._sessions) <= MAX_SESSIONS
+    sessions = Sessions(9)
+    for session in range(19):
+        sessions.of(str(session))
+    assert len(sessions) <= 9
     seen = SeenTurns()
     for place in range(3 * MAX_SEEN):
         seen.new(place, Inputs(place))
@@ -85,24 +81,32 @@ def many_turns(first: str, turns: int) -> list[Json]:
     return [{**USER, "content": first}, *[message for pair in said for message in pair]]
 
 
-def all_bytes(reader: HistoryReader) -> int:
-    return sum(session.bytes for session in reader._sessions.values())
+def all_bytes(sessions: Sessions) -> int:
+    return sum(session.bytes for session in sessions.values())
 
 
 def test_memory_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MAX_BYTES", 400_000)
-    reader = HistoryReader()
+    monkeypatch.setattr(memory, "MAX_BYTES", 400_000)
+    sessions = Sessions(100)
+
+    def read_in(name: str, blocks: Blocks) -> History:
+        kept = sessions.of(name)
+        before = kept.bytes
+        whole = kept.read(blocks)
+        sessions.weigh(kept.bytes - before)
+        return whole
+
     kept = digest("key-a", "kept")
-    reader.read(kept, Blocks(run(20)))
+    read_in(kept, Blocks(run(20)))
     for session in range(3):
         for number in range(6):
             name = digest("key-b", str(session))
-            reader.read(name, Blocks(many_turns(f"{session} {number}", 100)))
-            assert all_bytes(reader) <= 400_000
-    assert kept in reader._sessions, "the heaviest key pays"
+            read_in(name, Blocks(many_turns(f"{session} {number}", 100)))
+            assert all_bytes(sessions) <= 400_000
+    assert kept in sessions, "the heaviest key pays"
     long = Blocks(many_turns("long", 2_000))
-    assert len(reader.read(kept, long).turns) == 2_000, "read, and not remembered"
-    assert all_bytes(reader) <= 400_000
+    assert len(read_in(kept, long).turns) == 2_000, "read, and not remembered"
+    assert all_bytes(sessions) <= 400_000
 
 
 def test_the_bytes_are_about_those_that_memory_takes() -> None:
@@ -117,26 +121,26 @@ def test_the_bytes_are_about_those_that_memory_takes() -> None:
     gc.collect()
     tracemalloc.start()
     try:
-        reader = HistoryReader()
+        kept = SessionMemory()
         for transcript in transcripts:
-            reader.read("s", Blocks(transcript))
+            kept.read(Blocks(transcript))
         gc.collect()
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
-    assert taken / 2 < all_bytes(reader) < taken * 2
+    assert taken / 2 < kept.bytes < taken * 2
 
 
 @pytest.mark.parametrize("own", [1, 3])
 def test_a_key_pushes_out_none_of_anothers_sessions(own: int) -> None:
-    kept: RecentSessions[int] = RecentSessions(100)
+    kept = Sessions(100)
     theirs = [digest("key-a", str(name)) for name in range(own)]
     for name in theirs:
-        kept[name] = 1
+        kept.of(name)
     for name in range(1_000):
-        kept[digest("key-b", str(name))] = 2
+        kept.of(digest("key-b", str(name)))
         assert len(kept) <= 100
-    assert [name for name, value in kept.items() if value == 1] == theirs
+    assert [name for name in kept if name in theirs] == theirs
     assert digest("key-b", "999") in kept
 
 
@@ -159,11 +163,11 @@ def test_what_was_seen_before_never_changes_what_is_read(transcripts: list[list[
         made = [(turn.action, turn.calls, turn.place) for turn in whole.turns]
         return [made, whole.pending.digest, whole.place]
 
-    reader = HistoryReader()
+    reader = SessionMemory()
     for messages in transcripts:
-        assert done(reader.read("s", Blocks(messages))) == done(read(messages))
+        assert done(reader.read(Blocks(messages))) == done(read(messages))
         longer = [*messages, *transcripts[0]]
-        assert done(reader.read("s", Blocks(longer))) == done(read(longer))
+        assert done(reader.read(Blocks(longer))) == done(read(longer))
 
 
 def test_the_beginning_of_a_task_is_kept_up() -> None:
@@ -171,9 +175,9 @@ def test_the_beginning_of_a_task_is_kept_up() -> None:
     again = {"role": "user", "content": "And now the other one."}
     whole = [USER, *step(1), *step(2), *step(1), assistant(text="Done."), again]
     whole += [*step(3), *step(1), *step(1)]
-    reader = HistoryReader()
+    reader = SessionMemory()
     for end in (3, 5, 7, 5, 8, 9, 11, 15, 13, 9, 15):
-        kept, counted = reader.read("s", Blocks(whole[:end])), read(whole[:end])
+        kept, counted = reader.read(Blocks(whole[:end])), read(whole[:end])
         assert kept.task_start == counted.task_start, end
 
 
@@ -189,10 +193,10 @@ def cleared(messages: list[Json], keep: int) -> list[Json]:
 
 
 def test_what_a_client_has_cleared_is_still_known() -> None:
-    reader = HistoryReader()
+    reader = SessionMemory()
     whole = [USER, *[one for number in range(9) for one in step(number, f"found {number}")]]
     for end in range(3, len(whole) + 1, 2):
-        history = reader.read("s", Blocks(cleared(whole[:end], keep=2)))
+        history = reader.read(Blocks(cleared(whole[:end], keep=2)))
         assert told(history) == told(read(whole[:end])), end
         assert [turn.place for turn in history.turns] == [
             turn.place for turn in read(whole[:end]).turns

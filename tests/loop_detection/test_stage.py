@@ -187,7 +187,8 @@ def test_a_script_that_starts_over_begins_a_new_run(session: SessionId | None) -
     def doubts() -> bool:
         verdict = judged(stage, messages, again(A), asked(messages, session))
         if verdict is not None:
-            stage.remembered(asked(messages, session)).asked[verdict.detector, verdict.place] = 2
+            memory = stage.sessions.of(asked(messages, session).session.hash)
+            memory.notes["question", verdict.detector, verdict.place] = 2
         return verdict is not None
 
     assert [doubts(), doubts()] == [True, False]
@@ -242,10 +243,9 @@ def test_what_is_remembered_is_bounded(key: str) -> None:
         for n in range(9):
             session = SessionId("x", f"{n:032}", f"{n:032}")
             hint(stage, messages, session)
-        assert len(stage._sessions._sessions) == 3
-        assert len(stage.reader._sessions) == (3 if key == "max_tracked_threads" else 9)
+        assert len(stage.sessions) == 3
         stage.forget(None)
-        assert not stage._sessions._sessions and not stage.reader._sessions
+        assert not stage.sessions
 
 
 def test_what_may_be_a_poll_is_broken_once_a_run_in_a_text_too() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from mlx_stack_proxy.loop_detection.history import History, HistoryReader
+from mlx_stack_proxy.loop_detection.history import History
+from mlx_stack_proxy.loop_detection.memory import SessionMemory
 from mlx_stack_proxy.loop_detection.turn import Inputs
 from mlx_stack_proxy.wire.blocks import Blocks
 
@@ -36,8 +37,8 @@ def run(count: int) -> list[Json]:
     return [USER, *(message for number in range(count) for message in step(number))]
 
 
-def read(messages: list[Json], reader: HistoryReader | None = None) -> History:
-    return (reader or HistoryReader()).read("s", Blocks(messages))
+def read(messages: list[Json], memory: SessionMemory | None = None) -> History:
+    return (memory or SessionMemory()).read(Blocks(messages))
 
 
 def told(whole: History) -> list[Any]:

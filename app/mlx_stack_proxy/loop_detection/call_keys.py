@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 import orjson
 
+from ..tool_validation.tools import tool_set
 from ..wire.blocks import walked
 
 _LONG = 19  # digits; a longer integer may exceed the 64 bits that orjson keeps exactly
@@ -24,7 +25,6 @@ _SALIENT: Final = ("path", "url", "query", "command", "pattern", "glob", "cmd")
 _ALL_COUNT: Final = ("write_file", "str_replace")
 _BUCKET: Final = 200  # lines of a file that count as one place
 _VALUES: Final = 16  # values of a call's arguments that are looked for in its result
-_from_bytes: Final = int.from_bytes
 
 
 class CallKey(NamedTuple):
@@ -35,15 +35,16 @@ class CallKey(NamedTuple):
     salient: int = 0  # the digest of name and salient arguments; 0: the same as `key`
 
 
-def read(name: str, arguments: Any) -> CallKey:
+def read(name: str, arguments: Any, *, salient: bool = False) -> CallKey:
     """Return the call to compare. ``arguments``: JSON text as on the wire, or the parsed value."""
-    parsed = _parsed(arguments)
-    salient = _salient(name, parsed) if isinstance(parsed, dict) else {}
-    return CallKey(
-        name,
-        digest(name, _canonical(parsed)),
-        digest(name, _canonical(salient)) if salient else 0,
-    )
+    return key_of(name, parsed(arguments), salient=salient)
+
+
+def key_of(name: str, arguments: Any, *, salient: bool = False) -> CallKey:
+    """Return the call to compare, of parsed arguments. ``salient``: digest what it is about."""
+    key = digest(name, _canonical(arguments))
+    about = _salient(name, arguments) if salient and isinstance(arguments, dict) else {}
+    return CallKey(name, key, digest(name, _canonical(about)) if about else 0)
 
 
 def _salient(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -52,8 +53,7 @@ def _salient(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         return {}
     salient = {key: arguments[key] for key in _SALIENT if arguments.get(key) is not None}
     if name == "read_file" and salient:
-        first, last = _lines_read(arguments)
-        salient["lines"] = (first - 1) // _BUCKET, (last - 1) // _BUCKET
+        salient["lines"] = [(line - 1) // _BUCKET for line in _lines_read(arguments)]
     return salient if len(salient) != len(arguments) or "lines" in salient else {}
 
 
@@ -66,11 +66,10 @@ def _lines_read(arguments: dict[str, Any]) -> tuple[int, int]:
     return max(min(first, end), 1), max(first, end, 1)
 
 
-def arguments_in(arguments: str) -> list[str]:
-    """Return values among a call's arguments, the longest first; of other text its words."""
-    parsed = _parsed(arguments)
-    values: list[str] = parsed.split() if isinstance(parsed, str) else []
-    rest = [] if isinstance(parsed, str) else [parsed]
+def values_in(arguments: Any) -> list[str]:
+    """Return values among a call's parsed arguments, the longest first; of a text its words."""
+    values = arguments.split() if isinstance(arguments, str) else []
+    rest = [] if isinstance(arguments, str) else [arguments]
     while rest and len(values) < _VALUES:
         value = rest.pop()
         if isinstance(value, (dict, list)):
@@ -80,21 +79,17 @@ def arguments_in(arguments: str) -> list[str]:
     return sorted(values, key=len, reverse=True)[:_VALUES]
 
 
-def filled(name: str, arguments: Any, tools: Iterable[Any]) -> CallKey | None:
+def filled(name: str, arguments: Any, tools: object) -> CallKey | None:
     """Return the call with its schema's defaults filled in; None if the call has all of them."""
-    functions = [tool.get("function") for tool in tools if isinstance(tool, dict)]
-    named = (one for one in functions if isinstance(one, dict) and one.get("name") == name)
-    schema = next(named, {}).get("parameters")
-    properties = schema.get("properties") if isinstance(schema, dict) else None
+    properties, given = tool_set(tools).parameters(name), parsed(arguments)
+    if not isinstance(given, dict) or not isinstance(properties, Mapping):
+        return None
     defaults = {
         key: parameter["default"]
-        for key, parameter in (properties.items() if isinstance(properties, dict) else ())
+        for key, parameter in properties.items()
         if isinstance(parameter, dict) and "default" in parameter
     }
-    parsed = _parsed(arguments)
-    if not isinstance(parsed, dict) or defaults.keys() <= parsed.keys():
-        return None
-    return CallKey(name, digest(name, _canonical({**defaults, **parsed})))
+    return None if defaults.keys() <= given.keys() else key_of(name, {**defaults, **given})
 
 
 def canonical(arguments: Any) -> str:
@@ -102,7 +97,7 @@ def canonical(arguments: Any) -> str:
 
     Text that is not JSON becomes one JSON string, its whitespace collapsed.
     """
-    return _canonical(_parsed(arguments)).decode("utf-8", "replace")
+    return _canonical(parsed(arguments)).decode("utf-8", "replace")
 
 
 def digest(*parts: str | bytes) -> int:
@@ -112,10 +107,11 @@ def digest(*parts: str | bytes) -> int:
     ]
     if len(data) != 1:  # the lengths go first, so that no two lists of parts are one text
         data = [b",".join([b"%d" % len(part) for part in data] + data)]
-    return _from_bytes(blake2b(data[0], digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(data[0], digest_size=8).digest(), "little")
 
 
-def _parsed(arguments: Any) -> Any:
+def parsed(arguments: Any) -> Any:
+    """Return the value that arguments are: of text that is not JSON the text, of none ``{}``."""
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:

@@ -1,87 +1,262 @@
-"""Finds loops in a history, and a call that the model makes again at once.
+"""The detectors: a row of ``DETECTORS`` each, which is asked about the newest turns of a history.
 
-:func:`findings` asks each row of ``DETECTORS`` about the newest turns (``runs.py``). If the newest
-turn is a reply that is being judged, its results are unknown, and the limit is the one for a break;
-else the agent has acted already, and the limit is the one for a hint.
-
-:func:`second_opinion` finds a call that is made again right after its result. The model may be
-waiting, or it may be lost. A weak model mostly goes astray if a hint tells it so; a stronger model
-that is asked in its place, without a hint, sees what to do next.
+Those of the original documents do exactly what these say, whatever results hold; each is off until
+the settings have its section.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile
-from operator import attrgetter
-from typing import Final
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
-from ..frozen import frozen
-from ..settings import LoopDetectionSettings
-from . import runs, specified
+from .. import likeness
+from ..engine.exchange import Exchange
+from ..likeness import Digest, alike
+from ..settings import LoopDetectionSettings, ToolFrequencySettings
+from ..wire.reply import ChoiceReply
+from . import repetition
 from .call_keys import digest
-from .finding import Finding, is_exempt, listed, tools_of
+from .finding import Finding, Look, listed, tools_of
 from .history import History
 from .turn import Turn
 
-# A result is a page if it has more characters than _PAGE, and than _SHARE times the arguments.
-_PAGE: Final = 2_000
-_SHARE: Final = 20
-NUMBERS: Final = 4  # so many times as many laps, if results differ in their numbers
-
-Find = Callable[[History, LoopDetectionSettings], Finding | None]
+# A shorter reply is a label, or `HEARTBEAT_OK`, which is rightly the same each time.
+_LEAST_CHARS: Final = 64
+_LAST_REPLIES: Final = 5  # whether the next reply is like one of so many is foreseen
 
 
-@frozen
-class Detector:
+def _pattern(what: object) -> str:
+    return f"{digest(str(what)):016x}"
+
+
+# The same set of calls
+
+
+def identical_calls(look: Look) -> Finding | None:
+    if (section := look.rules.identical_calls) is None:
+        return None
+    window = list(islice(_sets(look), section.window - look.foreseen))
+    if not window or (not look.foreseen and window[0][0] is not look.history.turns[-1]):
+        return None
+    counts = Counter([calls for _, calls in window])
+    calls = max(counts, key=counts.__getitem__) if look.foreseen else window[0][1]
+    if counts[calls] + look.foreseen < look.limit(section.warn, section.hard):
+        return None
+    tools = list(dict.fromkeys([name for name, _ in calls]))
+    return Finding(
+        "identical_calls",
+        counts[calls],
+        tools[0],
+        _pattern(calls),
+        f"The same call of {listed(tools)} came up {counts[calls]} times. Use the result it had, "
+        "take a different step, or finish.",
+        look.places([turn for turn, made in reversed(window) if made == calls]),
+    )
+
+
+def _sets(look: Look) -> Iterator[tuple[Turn, tuple[tuple[str, int], ...]]]:
+    """Yield the task's turns with calls, each with what is compared of these, the newest first."""
+    section, exempt = look.rules.identical_calls, look.rules.exempt_tools
+    salient = section is not None and section.key == "salient"
+    for turn in reversed(look.history.task):
+        calls = [call for call in turn.calls if call.name not in exempt]
+        keys = [(call.name, (salient and call.salient) or call.key) for call in calls]
+        if keys:
+            yield turn, tuple(sorted(keys))
+
+
+# Tools' names in a cycle
+
+
+def name_cycle(look: Look) -> Finding | None:
+    if (section := look.rules.name_cycle) is None or not look.history.task:
+        return None
+    limit = look.limit(section.warn, section.hard)
+    calls = list(islice(_calls(look), section.max_length * limit))
+    names = [name for name, _ in calls]
+    if not look.foreseen and (not calls or calls[0][1] is not look.history.turns[-1]):
+        return None
+    for period in range(section.min_length, section.max_length + 1):
+        cycle, count = names[:period], period
+        while count < len(names) and names[count] == names[count - period]:
+            count += 1
+        if len(set(cycle)) > 1 and count + look.foreseen >= period * limit:
+            return Finding(
+                "name_cycle",
+                count // period,
+                cycle[-1],
+                _pattern(sorted(cycle)),
+                f"The last {count} tool calls repeat one cycle: {listed(cycle[::-1], ' → ')}. Use "
+                "what they brought, take a different step, or finish.",
+                look.places(dict.fromkeys([turn for _, turn in reversed(calls[:count])])),
+            )
+    return None
+
+
+def _calls(look: Look) -> Iterator[tuple[str, Turn]]:
+    """Yield the name and the turn of each call of the task, the newest first."""
+    for turn in reversed(look.history.task):
+        for call in reversed(turn.calls):
+            if call.name not in look.rules.exempt_tools:
+                yield call.name, turn
+
+
+# One tool very often
+
+
+def tool_frequency(look: Look) -> Finding | None:
+    section, task = look.rules.tool_frequency, look.history.task
+    if section is None or not task:
+        return None
+    counts = Counter([name for name, _ in _calls(look)])
+    for tool in counts if look.foreseen else tools_of(task[-1:]):
+        if counts[tool] + look.foreseen >= look.limit(*_of_tool(section, tool)):
+            return Finding(
+                "tool_frequency",
+                counts[tool],
+                tool,
+                _pattern(tool),
+                f"{listed([tool])} was called {counts[tool]} times in this task. Go on with what "
+                "its results say, take a different step, or finish.",
+                (hash((task[0].place, tool)),),
+            )
+    return None
+
+
+def _of_tool(section: ToolFrequencySettings, tool: str) -> tuple[int, int]:
+    """Return how many calls of a tool bring a hint, and how many break."""
+    own = section.overrides.get(tool)
+    warn, hard = (own.warn, own.hard) if own is not None else (None, None)
+    return section.warn if warn is None else warn, section.hard if hard is None else hard
+
+
+# Text replies that are nearly the same; the store keeps their digests
+
+
+def replies_before(
+    exchange: Exchange, turns: Sequence[Turn], rules: LoopDetectionSettings
+) -> tuple[Digest, ...]:
+    """Return the last text replies; none if the settings don't compare them.
+
+    Of a session without a name only those that the transcript has: the same script may run again,
+    or twice at a time.
+    """
+    if rules.similar_replies is None or exchange.began is None:
+        return ()
+    replies: list[Digest] = []
+    with contextlib.suppress(ValueError):  # another version's
+        replies = [likeness.loaded(reply) for reply in exchange.began.replies]
+    if exchange.session.derived:
+        sent = Counter([turn.action for turn in turns if not turn.calls])
+        sent &= Counter([reply.text for reply in replies])
+        by_text = {reply.text: reply for reply in replies}
+        replies = [by_text[text] for text in sent.elements()]
+    return tuple(replies)
+
+
+def reply_digest(
+    choice: ChoiceReply, exchange: Exchange, rules: LoopDetectionSettings
+) -> Digest | None:
+    """Return the digest of a text reply that counts; None of any other."""
+    if rules.similar_replies is None or choice.tool_calls:
+        return None
+    is_short = len(choice.text.strip()) < _LEAST_CHARS
+    in_format = exchange.request.body.get("response_format")
+    return None if is_short or in_format else likeness.digest(choice.text)
+
+
+def similar_replies(look: Look) -> Finding | None:
+    if (section := look.rules.similar_replies) is None:
+        return None
+    window, least = look.history.replies[-section.window :], section.similarity
+    for newest in window[-_LAST_REPLIES if look.foreseen else -1 :]:
+        same = [one for one in window if alike(one, newest, least) >= least]
+        warn, hard = max(2, section.threshold - 1), section.threshold
+        if len(same) + look.foreseen >= look.limit(warn, hard):
+            return Finding(
+                "similar_replies",
+                len(same),
+                "",
+                _pattern(same[0].text),
+                f"The last {len(same)} answers were nearly the same. Say something new, take the "
+                "next step, or finish.",
+                tuple([one.text for one in same]),
+            )
+    return None
+
+
+# Calls that bring nothing new
+
+
+def no_progress(look: Look) -> Finding | None:
+    """Return the run of calls without progress that ends the history, if it is too long.
+
+    A result is progress if the same tool hasn't brought it before in this task; the call's own
+    arguments are taken out of it before. A reply without a call breaks nothing.
+    """
+    history, section = look.history, look.rules.no_progress
+    run = list(without_news(look))
+    calls = (run[-1][1] if run else 0) + (look.judging or look.foreseen)
+    if not run or calls < look.limit(section.warn, section.hard):
+        return None
+    if look.judging and not history.turns[-1].acts:
+        return None
+    newest, first = run[0][0], history.task[0].place
+    return Finding(
+        "no_progress",
+        calls,
+        newest.calls[0].name if newest.calls else "",
+        _pattern(first),
+        f"The last {calls} tool calls brought nothing new. If the task needs more of them, go on; "
+        "if not, take a different approach, or say what is missing.",
+        (first,),
+    )
+
+
+def without_news(look: Look) -> Iterator[tuple[Turn, int]]:
+    """Yield the turns whose calls brought nothing new, and the calls so far, the newest first."""
+    turns, calls = look.history.turns, 0
+    inputs = None if look.judging else look.history.pending
+    for position in range(len(turns) - 1, look.history.task_start - 1, -1):
+        turn = turns[position]
+        if inputs is not None:
+            if inputs.interjected or look.is_exempt(turn):
+                return
+            if inputs.old:
+                calls += inputs.old
+                yield turn, calls
+            if inputs.fresh:
+                return
+        inputs = turn.inputs
+
+
+class Detector(NamedTuple):
     """One kind of loop. The newest turn is part of what ``find`` returns."""
 
     name: str  # as in docs/loops.md
-    find: Find
-    # Whether the next reply, if it makes one call at most, may close a loop that has to be broken.
-    may_break: Callable[[History, LoopDetectionSettings], bool]
-
-
-def _repetition(compared: runs.Compared, patience: int, *, certain: bool, name: str) -> Detector:
-    """Return the detector of turns that repeat.
-
-    ``compared``: reads the digest that has to be equal. ``patience``: the settings' laps are
-    multiplied by it. ``certain``: whether it is surely a loop, not a poll that makes progress.
-    """
-
-    def find(history: History, rules: LoopDetectionSettings) -> Finding | None:
-        if not history.repeats:
-            return None
-        return _going_round(history, compared, patience, rules, certain=certain)
-
-    def may_break(history: History, rules: LoopDetectionSettings) -> bool:
-        if not history.repeats:
-            return False
-        run = runs.newest(history, compared, rules)
-        laps = patience * _laps(run.tools, rules, judging=True)
-        return run.circle(laps, foreseen=True) is not None
-
-    return Detector(name, find, may_break)
+    find: Callable[[Look], Finding | None]
 
 
 # Each row can be left out by itself. The first one that finds a loop acts; once its hint is given,
 # those after it are silent about the same turn.
 DETECTORS: tuple[Detector, ...] = (
-    Detector("identical_calls", specified.identical_calls, specified.may_be_identical),
-    Detector("name_cycle", specified.name_cycle, specified.may_close_cycle),
-    Detector("similar_replies", specified.similar_replies, specified.may_be_similar),
-    _repetition(attrgetter("digest"), 1, certain=True, name="repetition"),
-    _repetition(attrgetter("shape"), NUMBERS, certain=False, name="numbers"),
-    Detector("tool_frequency", specified.tool_frequency, specified.may_be_too_frequent),
-    Detector("no_progress", specified.no_progress, specified.may_make_no_progress),
+    Detector("identical_calls", identical_calls),
+    Detector("name_cycle", name_cycle),
+    Detector("similar_replies", similar_replies),
+    Detector("repetition", repetition.same_results),
+    Detector("numbers", repetition.same_but_for_numbers),
+    Detector("tool_frequency", tool_frequency),
+    Detector("no_progress", no_progress),
 )
 
 
 def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
     """Yield the loops that the newest turn is part of, at most one per detector."""
-    for detector in DETECTORS:
-        if (finding := detector.find(history, rules)) is not None:
-            yield finding
+    look = Look(history, rules)
+    return filter(None, (detector.find(look) for detector in DETECTORS))
 
 
 def breaks(
@@ -96,116 +271,6 @@ def breaks(
 
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
-    """Whether the next reply may close a loop that has to be broken."""
-    return any(detector.may_break(history, rules) for detector in DETECTORS)
-
-
-def _going_round(
-    history: History,
-    compared: runs.Compared,
-    patience: int,
-    rules: LoopDetectionSettings,
-    *,
-    certain: bool,
-) -> Finding | None:
-    run = runs.newest(history, compared, rules)
-    judging = not history.pending.known
-    laps = patience * _laps(run.tools, rules, judging=judging)
-    circle = run.circle(laps)
-    if circle is None:
-        return None
-    laps = circle.begun if judging else circle.made
-    return Finding(
-        "repetition",
-        laps,
-        next(iter(tools_of(circle.turns)), ""),
-        f"{digest(*map(str, sorted({turn.action for turn in circle.turns}))):016x}",
-        _hint(circle, laps),
-        tuple([turn.place for turn in circle.turns[: -1 if judging else None]]),
-        certain=certain,
-        confirmable=True,
-        length=len(circle.turns),
-    )
-
-
-def _hint(circle: runs.Laps, laps: int) -> str:
-    """Return an order: a small model would repeat a statement as its answer."""
-    tools = tools_of(circle.turns)
-    if not tools:
-        return (
-            f"Stop repeating the same answer ({_times(laps)} so far). Say something new, do the "
-            "next step, or finish."
-        )
-    tool_list = listed(tools)
-    if circle.period == 1:
-        return (
-            f"Stop calling {tool_list} with the same arguments: {_times(laps)}, the same result. "
-            "Use that result, call something else, or give the final answer."
-        )
-    return (
-        f"Stop repeating the same {circle.period} steps ({tool_list}): {_times(laps)}, the same "
-        "results. Use those results, take another approach, or give the final answer."
-    )
-
-
-def _laps(tools: Iterable[str], rules: LoopDetectionSettings, *, judging: bool) -> int:
-    """Return how many laps are too many: for a reply that is being judged, else for a hint."""
-    if judging:
-        return _limit(tools, rules, "duplicate_threshold", rules.duplicate_threshold)
-    return _limit(tools, rules, "warn_threshold", rules.warn_threshold)
-
-
-def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
-    """Return how many same calls with the same result a second tier can no longer confirm."""
-    return _limit(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
-
-
-def _limit(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
-    """Return a limit for a run that calls these tools: the highest one.
-
-    A tool's own limit replaces the common one.
-    """
-    overrides = rules.tool_calls.overrides
-    limits = [getattr(overrides.get(tool), name, None) for tool in tools]
-    return max([common if limit is None else limit for limit in limits], default=common)
-
-
-def second_opinion(
-    history: History, argument_chars: int, rules: LoopDetectionSettings
-) -> Finding | None:
-    """Return a finding if the newest turn makes the last turn's calls again, and all have results.
-
-    Return None if the user has spoken since, if the results of the run differ, or if a short call
-    brought a long page, because the next page may follow. ``argument_chars``: characters of the
-    calls' arguments.
-    """
-    if not rules.second_opinion or len(history.turns) < 2:
-        return None
-    newest, previous = history.turns[-1], history.turns[-2]
-    results = newest.inputs.results
-    if (
-        newest.inputs.user
-        or not results
-        or None in results
-        or not _makes_same_calls(newest, previous, rules)
-    ):
-        return None
-    size = sum([result.size for result in results if result is not None])
-    if size > max(_PAGE, _SHARE * argument_chars):
-        return None
-    run = list(
-        takewhile(lambda turn: _makes_same_calls(newest, turn, rules), reversed(history.turns[:-1]))
-    )
-    if any(turn.inputs.results != results for turn in run[:-1]):
-        return None
-    tool = newest.calls[0].name
-    places = tuple([turn.place for turn in reversed(run)])
-    return Finding("repetition", 2, tool, f"{newest.action:016x}", "", places)
-
-
-def _makes_same_calls(turn: Turn, other: Turn, rules: LoopDetectionSettings) -> bool:
-    return bool(turn.calls) and not is_exempt(turn, rules) and turn.calls == other.calls
-
-
-def _times(count: int) -> str:
-    return "twice" if count == 2 else f"{count} times"
+    """Whether the next reply, with one call at most, may close a loop that has to be broken."""
+    look = Look(history, rules, foreseen=True)
+    return any(detector.find(look) is not None for detector in DETECTORS)

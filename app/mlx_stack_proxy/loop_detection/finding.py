@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ..engine.verdicts import LoopDetected
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
 from ..wire.reply import ChoiceReply
+from .history import History
 from .turn import Turn
 
 JUDGE: Final = "judge"  # the name of the loop model's findings
-MESSAGE: Final = (
-    "Repeated identical output detected ({repeats}x). Consider rephrasing the request or trying a "
-    "different approach."
-)
-JUDGE_MESSAGE: Final = (
-    "A judge is sure that this agent is stuck ({repeats} turns into its task). Consider rephrasing "
-    "the request or trying a different approach."
-)
+_ADVICE: Final = "Consider rephrasing the request or trying a different approach."
+Noted = Literal["hint", "break", "question"]
+NoteKey = tuple[Noted, str, int]  # what was noted, of which detector, at which turn's place
 
 
 @frozen
@@ -38,10 +34,55 @@ class Finding:
     confidence: float | None = None  # the loop model's, from 0 to 1
     reasoning: str = ""  # the loop model's, where the settings let us keep it
 
+    def keys(self, noted: Noted) -> list[NoteKey]:
+        return [(noted, self.detector, place) for place in self.run]
 
-def is_exempt(turn: Turn, rules: LoopDetectionSettings) -> bool:
-    """Whether the turn calls a tool that may be called over and over."""
-    return any(call.name in rules.exempt_tools for call in turn.calls)
+    def verdict(self, **fields: Any) -> LoopDetected:
+        message = f"Repeated identical output detected ({self.repeats}x)."
+        if self.detector == JUDGE:
+            message = (
+                f"A judge is sure that this agent is stuck ({self.repeats} turns into its task)."
+            )
+        return LoopDetected(
+            self.detector,
+            self.repeats,
+            f"{message} {_ADVICE}",
+            hint=self.hint,
+            pattern=self.pattern,
+            **fields,
+        )
+
+
+@frozen
+class Look:
+    """A history as a detector looks at it.
+
+    If the newest turn is a reply that is being judged, the limit is the one for a break; else the
+    agent has acted already, and the limit is the one for a hint.
+    """
+
+    history: History
+    rules: LoopDetectionSettings
+    # Whether to ask if the next reply, with one call at most, may close a loop that has to be
+    # broken; only whether something is found counts then.
+    foreseen: bool = False
+
+    @property
+    def judging(self) -> bool:
+        return not self.history.pending.known
+
+    def limit(self, warn: int, hard: int) -> int:
+        return hard if self.foreseen or self.judging else warn
+
+    def places(self, turns: Iterable[Turn]) -> tuple[int, ...]:
+        """Return the places of the turns, without that of a reply that is being judged."""
+        places = [turn.place for turn in turns]
+        return tuple(places[:-1] if self.judging else places)
+
+    def is_exempt(self, turn: Turn) -> bool:
+        """Whether the turn calls a tool that may be called over and over."""
+        exempt = self.rules.exempt_tools
+        return any(call.name in exempt for call in turn.calls)
 
 
 def tools_of(turns: Iterable[Turn]) -> list[str]:
@@ -53,19 +94,6 @@ def listed(tools: list[str], between: str = ", ") -> str:
     return between.join([tool[:64] for tool in tools[:4]] + ["…"] * (len(tools) > 4))
 
 
-def verdict_of(finding: Finding, **fields: Any) -> LoopDetected:
-    template = JUDGE_MESSAGE if finding.detector == JUDGE else MESSAGE
-    message = template.format(repeats=finding.repeats)
-    return LoopDetected(
-        finding.detector,
-        finding.repeats,
-        message,
-        hint=finding.hint,
-        pattern=finding.pattern,
-        **fields,
-    )
-
-
 def replace_by_notice(choice: ChoiceReply, finding: Finding) -> None:
     """Take the looping calls out, and say so in the text.
 
@@ -75,10 +103,11 @@ def replace_by_notice(choice: ChoiceReply, finding: Finding) -> None:
     calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
     text = choice.text if calls else ""
     subject = f"the call of {', '.join(calls)[:200]}" if calls else "the same answer"
-    by_model = finding.detector == JUDGE
-    times = f"{finding.repeats} turns" if by_model else f"{finding.repeats}x"
-    reason = f"is part of a loop ({finding.detector}, {times})"
-    notice = f"[Stopped: {subject} {reason}. Try a different approach.]"
+    times = f"{finding.repeats} turns" if finding.detector == JUDGE else f"{finding.repeats}x"
+    notice = (
+        f"[Stopped: {subject} is part of a loop ({finding.detector}, {times}). "
+        "Try a different approach.]"
+    )
     choice.text = f"{text}\n\n{notice}" if text.strip() else notice
     choice.tool_calls = []
     choice.finish_reason = "stop"

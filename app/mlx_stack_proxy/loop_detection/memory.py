@@ -1,4 +1,4 @@
-"""Remembers between a session's exchanges which hints were given and which loops were broken.
+"""Remembers between a session's exchanges its turns, its hints, its breaks and its questions.
 
 The keys are places of turns (``Turn.place``), which depend only on what the assistant has said. So
 neither a session's parallel sub-agents nor a client that clears old results disturb the memory. If
@@ -7,13 +7,36 @@ the memory is lost (a restart, too many sessions), a hint is given twice.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Final
 
 from ..engine.exchange import SessionStart
+from ..engine.session_id import DIGITS, busiest_key
 from ..recent import Recent
-from .finding import Finding
-from .history import History, RecentSessions
+from ..wire.blocks import Blocks, Known
+from .finding import Finding, NoteKey
+from .history import History
+from .seen import SeenTurns
 from .turn import Turn
+
+MAX_BYTES: Final = 128 * 1024 * 1024  # of all that is remembered of transcripts
+MAX_READINGS: Final = 16  # beginnings of transcripts that a session remembers
+_BYTES: Final = 3_000  # about what a session takes without its transcripts
+_SHARE: Final = 100  # one of so many sessions goes at once, because finding the key takes time
+_UNWEIGHED: Final = 64  # one of so many parts of MAX_BYTES may come before all are weighed again
+_NOTHING: Final = History()
+
+
+@dataclass(slots=True)
+class TaskNotes:
+    """What the loop model was asked and said about a task."""
+
+    next_look: int | None = None  # the turn at which it is asked again
+    # The loop that it found; until that loop is broken, or for good if it was found twice.
+    finding: Finding | None = None
+    verdicts: int = 0  # how often it found a loop
 
 
 @dataclass(slots=True)
@@ -24,22 +47,48 @@ class SessionMemory:
     # By exchange: its turn, if it made calls. Kept only if the client sends no transcript.
     turns: dict[str, Turn] = field(default_factory=dict)
     began: float | None = None  # when the store first saw the session; None: not known yet
-    # By detector and turn of the run: `History.place` when the hint was given.
-    hinted: Recent[tuple[str, int], int] = field(default_factory=Recent)
-    # Likewise: the run's length when it was broken.
-    broken: Recent[tuple[str, int], int] = field(default_factory=Recent)
-    # By detector and turn of the run: how many calls there were when a second tier was asked.
-    asked: Recent[tuple[str, int], int] = field(default_factory=Recent)
-    # By task: the turn at which the loop model is asked again.
-    next_looks: Recent[int, int] = field(default_factory=Recent)
-    # By task: the loop that the loop model found; until that loop is broken, or for good if it was
-    # found twice.
-    model_findings: Recent[int, Finding] = field(default_factory=Recent)
-    verdicts: Recent[int, int] = field(default_factory=Recent)  # by task: how often it was found
+    # By detector and turn of the run: `History.place` when the hint was given; the run's length
+    # when it was broken; how many calls there were when a second tier was asked.
+    notes: Recent[NoteKey, int] = field(default_factory=lambda: Recent(3 * 256))
+    tasks: Recent[int, TaskNotes] = field(default_factory=Recent)
+    seen: SeenTurns = field(default_factory=SeenTurns)
+    known: Known[History] = field(default_factory=lambda: Known(MAX_READINGS))
+    bytes: int = _BYTES  # about how many this takes
+    _weighed: History | None = None  # the newest reading when they were weighed
+    _of_readings: int = 0  # bytes
 
-    def is_proven(self, task: int) -> bool:
-        """Whether the loop model found the task's loop twice, so that each reply breaks."""
-        return self.verdicts.get(task, 0) > 1
+    def read(
+        self, blocks: Blocks, failed: Collection[str] = (), *, salient: bool = False
+    ) -> History:
+        """Return the history in a request's messages.
+
+        ``failed``: the ids of calls whose results are errors. ``salient``: see `call_keys`.
+        """
+        seen = self.seen
+        history = self.known.read(
+            blocks,
+            _NOTHING,
+            lambda earlier, more: earlier.and_more(more, seen, failed, salient=salient),
+        )
+        if (readings := self.known.values()) and readings[-1] is not self._weighed:
+            parts: dict[int, int] = {}
+            for reading in readings:
+                parts |= reading.parts()
+            self._weighed, self._of_readings = readings[-1], sum(parts.values())
+        self.bytes = _BYTES + seen.bytes + self._of_readings
+        return history.up_to_now(seen)
+
+    def start_over(self) -> None:
+        """Forget what was said about turns, because the same script runs again."""
+        self.turns.clear()
+        self.notes.clear()
+        self.tasks.clear()
+        self.has_transcript = False
+
+    def task(self, place: int) -> TaskNotes:
+        """Return the notes on the task that began at this place."""
+        notes = self.tasks[place] = self.tasks.get(place) or TaskNotes()
+        return notes
 
     def keep(self, exchange: str, turn: Turn, limit: int) -> None:
         """Keep the turn of an exchange's last attempt; drop all but the last ``limit`` turns."""
@@ -48,9 +97,9 @@ class SessionMemory:
         while len(self.turns) > limit:
             del self.turns[next(iter(self.turns))]
 
-    def turns_before(self, exchange: str) -> tuple[Turn, ...]:
+    def turns_before(self, exchange: str) -> list[Turn]:
         """Return the turns of the session's other exchanges, oldest first."""
-        return tuple([turn for id, turn in [*self.turns.items()] if id != exchange])
+        return [turn for id, turn in [*self.turns.items()] if id != exchange]
 
     def note_hint(self, finding: Finding, history: History) -> tuple[bool, bool]:
         """Note a hint. Return whether it is the run's first, and whether to give it at all.
@@ -58,18 +107,18 @@ class SessionMemory:
         A run gets one hint. The same request again (a retry, a client's second try) gets the hint
         again.
         """
-        run = [(finding.detector, place) for place in finding.run]
-        history_place = self.hinted.find_and_refresh(run)
+        run = finding.keys("hint")
+        history_place = self.notes.find_and_refresh(run)
         if history_place is None:
-            self.hinted[run[-1]] = history.place
+            self.notes[run[-1]] = history.place
         return history_place is None, history_place in (None, history.place)
 
     def note_break(self, finding: Finding) -> bool:
         """Note that a run is broken. Return whether it was broken before."""
-        run = [(finding.detector, place) for place in finding.run]
-        known = self.broken.find_and_refresh(run) is not None
+        run = finding.keys("break")
+        known = self.notes.find_and_refresh(run) is not None
         for key in run[-2:]:  # the broken reply, and the turn before it, which the client has
-            self.broken[key] = finding.length
+            self.notes[key] = finding.length
         return known
 
     def note_run(self, finding: Finding) -> bool:
@@ -77,31 +126,64 @@ class SessionMemory:
 
         If they have, the run is longer than when it was broken: the broken reply was delivered.
         """
-        run = [(finding.detector, place) for place in finding.run]
-        broken_length = self.broken.find_and_refresh(run)
+        broken_length = self.notes.find_and_refresh(finding.keys("break"))
         return broken_length is not None and finding.length > broken_length
 
 
-class LoopMemory:
-    """The memories of all sessions, by session hash; the least recently used are dropped."""
+class Sessions(Recent[str, SessionMemory]):
+    """By session hash: the oldest go of the API key with the most; no key pushes out another."""
 
-    def __init__(self, limit: int) -> None:
-        self._sessions: RecentSessions[SessionMemory] = RecentSessions(limit)
+    def __init__(self, most: int) -> None:
+        super().__init__(most)
+        self._unweighed = 0  # bytes that have come since all were weighed
 
-    def get(self, session: str, began: SessionStart | None = None) -> SessionMemory:
-        """Return a session's memory. ``began``: when the store has the session begin.
+    def find(self, session: str, began: SessionStart | None = None) -> SessionMemory | None:
+        """Return a session's memory, if there is one. ``began``: when the store has it begin.
 
         If the session started over in the store, another process has forgotten it, so this process
         forgets it, too.
         """
-        memory = self._sessions.get(session)
-        if memory and began and memory.began is not None and began.first_seen > memory.began:
-            memory = None
-        memory = self._sessions[session] = memory or SessionMemory()
+        if (memory := self.get(session)) is None:
+            return None
+        if began and memory.began is not None and began.first_seen > memory.began:
+            self.pop(session, None)
+            return None
+        return self._use(session, memory, began)
+
+    def of(self, session: str, began: SessionStart | None = None) -> SessionMemory:
+        """Return a session's memory, from now on if there was none."""
+        return self.find(session, began) or self._use(session, SessionMemory(), began)
+
+    def _use(
+        self, session: str, memory: SessionMemory, began: SessionStart | None
+    ) -> SessionMemory:
+        self[session] = memory
         if began is not None and began.turns:
             memory.began = began.first_seen
         return memory
 
-    def forget(self, session: str | None) -> None:
-        """Forget a session, or all of them."""
-        self._sessions.forget(session)
+    def weigh(self, more: int) -> None:
+        """Note that so many bytes have come; drop sessions if all together weigh too much."""
+        self._unweighed += more
+        part = MAX_BYTES // _UNWEIGHED
+        if self._unweighed > part:
+            self._unweighed = 0
+            self._keep_within(MAX_BYTES - part)
+
+    def _drop(self) -> None:
+        for session in busiest_key([*self])[: 1 + self._max_keys // _SHARE]:
+            self.pop(session, None)
+
+    def _keep_within(self, most: int) -> None:
+        """Drop the heaviest session of the heaviest API key until all weigh at most ``most``."""
+        weights = {session: memory.bytes for session, memory in [*self.items()]}
+        excess = sum(weights.values()) - most
+        while excess > 0:
+            keys: Counter[str] = Counter()
+            for session, weight in weights.items():
+                keys[session[DIGITS:]] += weight
+            ((heaviest, _),) = keys.most_common(1)
+            own = [session for session in weights if session[DIGITS:] == heaviest]
+            victim = max(own, key=weights.__getitem__)
+            excess -= weights.pop(victim)
+            self.pop(victim, None)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from ..wire.blocks import dumped
-from ..wire.delta import text_of
+from ..wire.delta import string_of, text_of
 from . import call_keys
 from .call_keys import CallKey, digest
 from .texts import (
@@ -21,6 +21,8 @@ from .turn import Inputs, Result, Turn
 
 MAX_CALLS: Final = 128  # calls of a message that a turn holds; its action counts them all
 MAX_ARGUMENTS: Final = 4_096  # characters; longer arguments are not looked for in their result
+Values = Sequence[str]  # of a call's arguments, which its result may quote
+Brought = tuple[str, int]
 
 
 class Output(NamedTuple):
@@ -30,15 +32,22 @@ class Output(NamedTuple):
     calls: tuple[CallKey, ...]  # sorted
     ids: tuple[str, ...]  # the calls' ids; "" for a call without one
     name: int  # a digest of the whole message, in this process only
-    # The arguments of each call, or the command in the text; "" if they are too long.
-    arguments: tuple[str, ...] = ()
+    values: tuple[Values, ...] = ()  # of each call, or of the command in the text
     indexes: Mapping[str, int] = {}  # of each call by its id
 
     def turn(self, inputs: Inputs, previous: Turn | None) -> Turn:
         """Return this message's turn. The first turn's place depends on the user's request."""
-        place = hash((previous.place if previous else inputs.digest, self.name))
-        before = previous.place if previous else 0
-        return Turn(inputs, self.action, self.calls, place, before, acts=bool(self.arguments))
+        before = previous.place if previous is not None else 0
+        place = hash((before if previous is not None else inputs.digest, self.name))
+        return Turn(inputs, self.action, self.calls, place, before, bool(self.values))
+
+    def index(self, call_id: str | None, position: int) -> int:
+        """Return which call a message answers; past the end if none."""
+        if call_id is None and not self.calls:
+            return 0  # what a command in the text has brought
+        if call_id == "":  # without ids (older forms, careless clients) in the order of the calls
+            return position
+        return self.indexes.get(call_id or "", len(self.ids))
 
 
 class InputMessage(NamedTuple):
@@ -49,32 +58,54 @@ class InputMessage(NamedTuple):
     news: int = 0  # a digest of the result without the call's own arguments
 
 
-def output(text: str, calls_made: Iterable[tuple[CallKey, str, str]]) -> Output:
+def output(text: str, calls_made: Iterable[tuple[CallKey, str, Values]]) -> Output:
     """Reduce an assistant message to the digests that are compared.
 
-    ``calls_made``: the message's calls, each with its id and its arguments.
+    ``calls_made``: the message's calls, each with its id and the values of its arguments.
     """
-    command, is_command = action_in(text)
+    command, is_command = action_in(text) if text else ("", False)
     made = sorted(calls_made, key=lambda one: one[0])
     keys = [call.key.to_bytes(8, "little") for call, _, _ in made]
     action = digest(*keys) if made else digest(command)
     calls = tuple([call for call, _, _ in made[:MAX_CALLS]])
     ids = tuple([id for _, id, _ in made])
-    written = [arguments for _, _, arguments in made] or [command] * is_command
-    arguments = tuple([one if len(one) <= MAX_ARGUMENTS else "" for one in written[:MAX_CALLS]])
+    values = tuple([values for _, _, values in made[:MAX_CALLS]])
+    if is_command and not made:
+        values = (_values(command, call_keys.parsed(command)),)
     indexes = {id: index for index, id in enumerate(ids) if id}
-    return Output(action, calls, ids, hash((command, action, calls)), arguments, indexes)
+    return Output(action, calls, ids, hash((command, action, calls)), values, indexes)
+
+
+def output_of(message: Mapping[str, Any], *, salient: bool = False) -> Output:
+    """Read an assistant message. ``salient``: as :func:`call_keys.key_of` has it."""
+    text = text_of(message.get("content"))
+    made = []
+    for call in _calls(message) or transcript_calls(text):
+        function = call.get("function")
+        function = function if isinstance(function, dict) else {}
+        arguments = function.get("arguments")
+        value = call_keys.parsed(arguments)
+        key = call_keys.key_of(string_of(function.get("name")), value, salient=salient)
+        made.append((key, string_of(call.get("id")), _values(arguments, value)))
+    return output(text, made)
+
+
+def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    value = message.get("tool_calls")
+    calls = [call for call in value if isinstance(call, dict)] if isinstance(value, list) else []
+    legacy = message.get("function_call")
+    return calls or ([{"function": legacy}] if isinstance(legacy, dict) else [])
+
+
+def _values(arguments: Any, value: Any) -> Values:
+    if isinstance(arguments, str) and len(arguments) <= MAX_ARGUMENTS:
+        return call_keys.values_in(value)
+    return ()
 
 
 def is_input(message: Mapping[str, Any]) -> bool:
     """Whether a message is input for the assistant: neither its own nor the system's."""
     return message.get("role") not in ("assistant", "system", "developer")
-
-
-def output_of(message: Mapping[str, Any]) -> Output:
-    """Read an assistant message."""
-    text = text_of(message.get("content"))
-    return output(text, [_made(call) for call in _calls(message) or transcript_calls(text)])
 
 
 def input_message_of(
@@ -87,31 +118,23 @@ def input_message_of(
     """
     content = message.get("content")
     text = collapse(brought_in(text_of(content)))
-    result = _result(text, content)
+    parts: list[bytes] = []
+    if isinstance(content, list):
+        others = [part for part in content if not (isinstance(part, Mapping) and "text" in part)]
+        parts = [dumped(part) for part in others]
+    shape = hash((without_numbers(text), *parts))
     is_tool = message.get("role") in ("tool", "function")
-    id = message.get("tool_call_id") if is_tool else None
-    call_id = id if isinstance(id, str) else "" if is_tool else None
-    if call_id and call_id in failed:
-        result = result._replace(digest=result.shape)
-    news = result.digest
-    if output is not None and (index := _index(output, call_id, position)) < len(output.arguments):
-        values = call_keys.arguments_in(output.arguments[index])
-        if (rest := without_values(text, values)) != text:
-            news = hash(without_numbers(rest) if result.digest == result.shape else rest)
-    return InputMessage(call_id, result, news)
-
-
-def _index(output: Output, call_id: str | None, position: int) -> int:
-    """Return which call a message answers; past the end if none."""
-    if call_id is None and not output.calls:
-        return 0  # what a command in the text has brought
-    if call_id == "":  # without ids (older forms, careless clients) in the order of the calls
-        return position
-    return output.indexes.get(call_id or "", len(output.ids))
+    call_id = string_of(message.get("tool_call_id")) if is_tool else None
+    news = whole = shape if call_id and call_id in failed else hash((text, *parts))
+    if output is not None and (index := output.index(call_id, position)) < len(output.values):
+        rest = without_values(text, output.values[index])
+        if rest != text:
+            news = hash(without_numbers(rest) if whole == shape else rest)
+    return InputMessage(call_id, Result(whole, shape, len(text)), news)
 
 
 def inputs_of(
-    output: Output | None, messages: Sequence[InputMessage], before: Collection[tuple[str, int]]
+    output: Output | None, messages: Sequence[InputMessage], before: Collection[Brought]
 ) -> Inputs:
     """Take together the messages that followed an assistant message.
 
@@ -121,17 +144,17 @@ def inputs_of(
     news = [0] * len(results)
     others: list[InputMessage] = []
     for position, message in enumerate(messages):
-        index = _index(output, message.call_id, position) if output is not None else 0
+        index = output.index(message.call_id, position) if output is not None else 0
         if index < len(results) and results[index] is None:
             results[index], news[index] = message.result, message.news
         else:
             others.append(message)
     compared = results if any(results) else [message.result for message in others]
-    brought: list[tuple[str, int]] = []
+    brought: list[Brought] = []
     if output is not None and output.calls:
         rows = zip(output.calls, results, news, strict=True)
         brought = [(call.name, digest) for call, result, digest in rows if result is not None]
-    elif output is not None and output.arguments and others:
+    elif output is not None and output.values and others:
         brought = [("", hash(tuple([message.news for message in others])))]
     old, fresh = (0, True) if None in results or not brought else _old(brought, before)
     return Inputs(
@@ -144,40 +167,9 @@ def inputs_of(
     )
 
 
-def _old(
-    brought: Sequence[tuple[str, int]], before: Collection[tuple[str, int]]
-) -> tuple[int, bool]:
+def _old(brought: Sequence[Brought], before: Collection[Brought]) -> tuple[int, bool]:
     """Return how many of the last results had come before, and whether another was new."""
     for count, result in enumerate(reversed(brought)):
         if result not in before and result not in brought[: len(brought) - 1 - count]:
             return count, True
     return len(brought), False
-
-
-def _result(text: str, content: Any) -> Result:
-    parts: list[bytes] = []
-    if isinstance(content, list):
-        parts = [
-            dumped(part) for part in content if not (isinstance(part, Mapping) and "text" in part)
-        ]
-    shape = hash((without_numbers(text), *parts))
-    return Result(hash((text, *parts)), shape, len(text))
-
-
-def _calls(message: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    value = message.get("tool_calls")
-    calls = [call for call in value if isinstance(call, dict)] if isinstance(value, list) else []
-    if not calls and isinstance(message.get("function_call"), dict):
-        calls = [{"function": message["function_call"]}]
-    return calls
-
-
-def _made(call: Mapping[str, Any]) -> tuple[CallKey, str, str]:
-    function = call.get("function")
-    function = function if isinstance(function, dict) else {}
-    name, arguments, id = function.get("name"), function.get("arguments"), call.get("id")
-    return (
-        call_keys.read(name if isinstance(name, str) else "", arguments),
-        id if isinstance(id, str) else "",
-        arguments if isinstance(arguments, str) else "",
-    )

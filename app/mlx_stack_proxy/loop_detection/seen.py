@@ -9,7 +9,6 @@ oldest entries.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -41,7 +40,7 @@ class SeenTurns:
         )
         # The place of the turn before a reply: by a call of the reply, by the lines of its text.
         self._replies: Recent[int, int | None] = Recent(MAX_REPLIES)
-        self._texts: deque[tuple[frozenset[int], int]] = deque(maxlen=MAX_TEXTS)
+        self._texts: list[tuple[frozenset[int], int]] = []
 
     @property
     def bytes(self) -> int:
@@ -72,7 +71,7 @@ class SeenTurns:
             # The user may have asked for a summary. The work then goes on from these results, as
             # if the user had not asked.
             self.new(place, replace(inputs, user=False, interjected=False))
-            self._texts.append((lines, place))
+            self._texts = [*self._texts, (lines, place)][-MAX_TEXTS:]
 
     def before_calls(self, calls: Iterable[tuple[CallKey, str]]) -> list[Turn]:
         """Return the turns before the reply that made one of these calls."""
@@ -85,11 +84,10 @@ class SeenTurns:
 
     def before_text(self, text: str) -> list[Turn]:
         """Return the turns before the reply that this text quotes, by more than half its lines."""
-        if self._texts:
-            lines = _lines(text)
-            for quoted, place in reversed(self._texts):
-                if 2 * len(quoted & lines) > len(quoted):
-                    return self._turns_to(place)
+        lines = _lines(text) if self._texts else frozenset()
+        for quoted, place in reversed(self._texts):
+            if 2 * len(quoted & lines) > len(quoted):
+                return self._turns_to(place)
         return []
 
     def _turns_to(self, place: int) -> list[Turn]:

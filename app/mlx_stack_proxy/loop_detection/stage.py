@@ -8,6 +8,7 @@ asked, with the hint, and its reply is judged.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, Final
 
 from ..engine import own_words
@@ -21,12 +22,12 @@ from ..settings import Settings
 from ..wire.call import Call
 from ..wire.delta import Delta
 from ..wire.reply import ChoiceReply, Reply
-from . import call_keys, detectors, loop_model, specified
+from . import call_keys, detectors, loop_model, repetition
 from .call_keys import CallKey
-from .finding import Finding, replace_by_notice, verdict_of
+from .finding import Finding, Look, replace_by_notice
 from .generation.reply_watch import REPEATED_CALLS, ReplyWatch
-from .history import MAX_SESSIONS, History, HistoryReader
-from .memory import LoopMemory, SessionMemory
+from .history import History
+from .memory import SessionMemory, Sessions, TaskNotes
 
 NO_PROGRESS: Final = "no_progress"
 ASK_AGAIN: Final = 50  # calls of a run without progress between two questions
@@ -39,98 +40,83 @@ class LoopDetection(Stage):
     bypass = "loop"
 
     def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.rules = settings.reliability.loop_detection
-        self.tiers = settings.tiers
-        self._model_rules = self.rules.judge
-        self._model_tier = settings.tiers.get(self._model_rules.tier)
-        self._may_quote = settings.observability.capture_failures
-        self._settings = settings
-        most = self.rules.max_tracked_threads
-        self.reader = HistoryReader(most or MAX_SESSIONS)
-        self._sessions = LoopMemory(most or self.rules.max_sessions)
+        section = self.rules.identical_calls
+        self.salient = section is not None and section.key == "salient"
+        self.sessions = Sessions(self.rules.max_tracked_threads or self.rules.max_sessions)
 
     def continue_from(self, predecessor: Stage) -> None:
-        """Take over the memory of the stage that ran with earlier settings."""
+        """Take over the memory of the stage that ran with earlier settings, if it still fits."""
         assert isinstance(predecessor, LoopDetection)
-        self.reader, self._sessions = predecessor.reader, predecessor._sessions
+        if predecessor.salient == self.salient:
+            self.sessions = predecessor.sessions
 
     def open(self, exchange: Exchange) -> StageState:
-        return _LoopState(self, exchange, ReplyWatch(exchange, self._settings))
+        return _LoopState(self, exchange)
 
     def forget(self, session: str | None) -> None:
         """Forget a session by its hash; None: forget all sessions."""
-        self.reader.forget(session)
-        self._sessions.forget(session)
-
-    def remembered(self, exchange: Exchange) -> SessionMemory:
-        return self._sessions.get(exchange.session.hash, exchange.began)
-
-    def read_history(self, exchange: Exchange) -> History:
-        """Read the request's messages; without a transcript take the session's remembered turns."""
-        session = exchange.session
-        request = exchange.request
-        history = self.reader.read(session.hash, request.blocks, request.failed)
-        if session.derived:
-            if not history.turns:  # the same script runs again
-                self._sessions.forget(session.hash)
-            return history
-        remembered = self.remembered(exchange)
-        # Clients of other dialects always resend the transcript: a first request again is a retry.
-        if history.turns or exchange.request.dialect is not None:
-            remembered.has_transcript = True
-        if remembered.has_transcript or not (turns := remembered.turns_before(exchange.id)):
-            return history
-        return history.after(turns)
-
-    def begin_inquiry(self, exchange: Exchange, history: History) -> Inquiry | None:
-        """Return a question to the loop model if one is due, and put the next one off."""
-        rules = self._model_rules
-        messages = exchange.request.body["messages"]
-        if not rules.enabled or all(one.get("role") != "assistant" for one in messages):
-            return None
-        remembered = self.remembered(exchange)
-        task = loop_model.task_of(history)
-        due = loop_model.is_due(history, remembered.next_looks.get(task), rules)
-        if remembered.is_proven(task) or not due:
-            return None
-
-        def take(text: str | None) -> bool:
-            answer = None if text is None else loop_model.read_answer(text)
-            remembered.next_looks[task] = loop_model.next_look(history, answer)
-            finding = loop_model.to_finding(answer, history, rules, quotes=self._may_quote)
-            if finding is not None:
-                remembered.model_findings[task] = finding
-                remembered.verdicts[task] = remembered.verdicts.get(task, 0) + 1
-            return answer is not None
-
-        take(None)  # the next request does not ask meanwhile
-        reasons = self._model_tier is not None and self._model_tier.reasoning
-        body = loop_model.question(messages, rules, reasons=reasons)
-        return Inquiry(rules.tier, body, take)
+        self.sessions.forget(session)
 
 
 class _LoopState(StageState):
-    def __init__(self, stage: LoopDetection, exchange: Exchange, watch: ReplyWatch) -> None:
-        self._watch = watch
-        self.remarks = watch.remarks
-        self._reported = False  # `on_break: report` has noted what would have ended the reply
-        self._stage = stage
-        self._rules = stage.rules
-        self._exchange = exchange
-        self._history = stage.read_history(exchange)
-        self._history.replies = specified.replies_before(exchange, self._history, self._rules)
+    """An attempt. Nothing is read or remembered of a session before there is a turn to remember."""
+
+    def __init__(self, stage: LoopDetection, exchange: Exchange) -> None:
+        self._stage, self._exchange, self._rules = stage, exchange, stage.rules
+        self._watch = ReplyWatch(exchange, stage.settings)
+        self.remarks = self._watch.remarks
         self._reports = self._rules.on_break == "report"
-        self._model_finding: Finding | None = None  # what the loop model has found in this task
-        if self._rules.judge.enabled:
-            found = stage.remembered(exchange).model_findings
-            self._model_finding = found.get(loop_model.task_of(self._history))
+        self._reported = False  # `on_break: report` has noted what would have ended the reply
+        session = stage.sessions.find(exchange.session.hash, exchange.began)
+        messages = exchange.request.blocks.messages
+        # Whether anything has come before this request, in its transcript or in its session.
+        self._follows = (
+            session is not None
+            or any(message.get("role") == "assistant" for message in reversed(messages))
+            or bool(exchange.began and exchange.began.replies)
+        )
+        if self._follows:
+            self._follows = bool(self._history.turns or self._history.replies)
+
+    @cached_property
+    def _memory(self) -> SessionMemory:
+        return self._stage.sessions.of(self._exchange.session.hash, self._exchange.began)
+
+    @cached_property
+    def _history(self) -> History:
+        """The turns of the request's transcript; without one those that the session remembers."""
+        exchange, memory = self._exchange, self._memory
+        request, bytes_before = exchange.request, memory.bytes
+        history = memory.read(request.blocks, request.failed, salient=self._stage.salient)
+        self._stage.sessions.weigh(memory.bytes - bytes_before)
+        if exchange.session.derived:
+            if not history.turns:
+                memory.start_over()
+        else:
+            # Clients of other dialects always resend the transcript: a first request is a retry.
+            memory.has_transcript |= bool(history.turns) or request.dialect is not None
+            if not memory.has_transcript and (turns := memory.turns_before(exchange.id)):
+                history = history.after(turns)
+        history.replies = detectors.replies_before(exchange, history.turns, self._rules)
+        return history
+
+    @cached_property
+    def _task(self) -> TaskNotes:
+        return self._memory.task(loop_model.task_of(self._history))
+
+    @cached_property
+    def _model_finding(self) -> Finding | None:
+        """What the loop model has found in this task."""
+        return self._task.finding if self._rules.judge.enabled else None
 
     def hold_whole(self) -> bool:
         """Whether to hold the whole reply: it may close a loop, and sent text can't be taken back.
 
         Every break by a reply with one call at most is foreseen.
         """
-        if not self._knows_turns or self._reports:
+        if not self._follows or self._reports:
             return False
         return (
             self._model_finding is not None
@@ -141,48 +127,40 @@ class _LoopState(StageState):
     def text_hold(self) -> TextHold:
         return self._watch.text_hold
 
-    @property
-    def _knows_turns(self) -> bool:
-        return bool(self._history.turns or self._history.replies)
-
     def on_request(self, request: UpstreamRequest) -> None:
         self._watch.on_request(request)
         exchange = self._exchange
         if isinstance(doubt := exchange.second_opinion_on, LoopDetected):
             self._note_asked(doubt)
-        if not self._knows_turns or isinstance(exchange.model_failure, LoopDetected):
+        if not self._follows or isinstance(exchange.model_failure, LoopDetected):
             return  # the retry after a break has that break's hint
-        self.remarks.inquiry = self._stage.begin_inquiry(exchange, self._history)
+        if self._rules.judge.enabled:
+            self.remarks.inquiry = self._begin_inquiry()
         finding = self._note_hint()
         if finding is None or exchange.plain:
             return
-        tier = self._stage.tiers.get(request.tier)
-        if "Loop" not in self._exchange.notes:
+        if "Loop" not in exchange.notes:
             self.remarks.notes["Loop"] = f"warning;detector={finding.detector}"
-        if self._reports:
-            return
-        request.body["messages"] = own_words.place(
-            request.body["messages"],
-            finding.hint,
-            placement=own_words.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
-        )
+        if not self._reports:
+            tier = self._stage.settings.tiers.get(request.tier)
+            request.body["messages"] = own_words.place(
+                request.body["messages"],
+                finding.hint,
+                placement=own_words.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
+            )
 
     def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
-        if self._reports:
-            self._report(reply, delta)
-            return None
-        return self._watch.watch(reply, delta)
-
-    def _report(self, reply: Reply, delta: Delta) -> None:
-        """Note what would have ended the reply here, once; the reply goes on as it is."""
-        if self._reported or (verdict := self._watch.watch(reply, delta)) is None:
-            return
-        self._reported = True
-        remarks = self.remarks
-        remarks.incidents = [one for one in remarks.incidents if one.kind != "tokens_saved"]
-        if isinstance(verdict, Cut) and verdict.kind == REPEATED_CALLS:
-            remarks.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
-            remarks.incidents.append(Incident("truncated", (REPEATED_CALLS,)))
+        verdict = self._watch.watch(reply, delta)
+        if verdict is None or not self._reports:
+            return verdict
+        if not self._reported:  # note what would have ended the reply here; it goes on as it is
+            self._reported = True
+            remarks = self.remarks
+            remarks.incidents = [one for one in remarks.incidents if one.kind != "tokens_saved"]
+            if isinstance(verdict, Cut) and verdict.kind == REPEATED_CALLS:
+                remarks.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
+                remarks.incidents.append(Incident("truncated", (REPEATED_CALLS,)))
+        return None
 
     def mend(self, reply: Reply) -> None:
         if not self._reports:
@@ -193,75 +171,92 @@ class _LoopState(StageState):
         if not self._reports:
             self._watch.drop_surplus(reply)
         doubt: LoopDetected | None = None
-        is_second_opinion = self._exchange.second_opinion_on is not None
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
                 continue
-            new_history = self._record_reply(choice)
+            digest = detectors.reply_digest(choice, self._exchange, self._rules)
+            self.remarks.reply_digest = digest.dumped() if digest is not None else ""
+            if not choice.tool_calls and not self._follows:
+                continue  # a first answer
+            calls = [self._as_in_history(tool_call) for tool_call in choice.tool_calls]
+            new_history = self._history.closed_by(choice.text, calls, digest)
+            self._remember(choice, calls, new_history)
             self._note_answer(new_history)
             if (finding := self._broken_by(new_history)) is None:
                 doubt = self._doubt_about(choice, new_history) or doubt
             elif self._reports:
                 self._break(choice, new_history, finding)
-            elif is_second_opinion:  # the second opinion failed: the first reply is delivered
-                return verdict_of(finding)
+            elif self._exchange.second_opinion_on is not None:
+                return finding.verdict()  # it failed, too: the first reply is delivered
             elif self._rules.on_break != "stop":
                 return self._break(choice, new_history, finding)
             else:
-                self._take_out(reply, index, finding)
+                self.remarks.reply_notes["Loop"] = f"circuit_break;detector={finding.detector}"
+                replace_by_notice(choice, finding)
+                reply.mended.add(index)
+                self._note_break(finding)
         if doubt is not None and self._reports:
             self._note_asked(doubt)
             return None
         return doubt
 
-    @property
-    def _mode(self) -> dict[str, Any]:
-        return {"reported": True} if self._reports else {}
-
-    # The hint
+    # The hint, and the question to the loop model
 
     def _note_hint(self) -> Finding | None:
         """Note the first loop in the history. Return it if its hint is due."""
-        finding = self._model_finding
-        finding = finding or next(detectors.findings(self._history, self._rules), None)
+        finding = self._model_finding or next(detectors.findings(self._history, self._rules), None)
         if finding is None:
             return None
-        remembered = self._stage.remembered(self._exchange)
-        is_first, is_due = remembered.note_hint(finding, self._history)
+        is_first, is_due = self._memory.note_hint(finding, self._history)
         if is_first:
             self._note("loop_warning", finding, "warning")
         return finding if is_due else None
 
-    # The break
+    def _begin_inquiry(self) -> Inquiry | None:
+        """Return a question to the loop model if one is due, and put the next one off."""
+        settings, rules = self._stage.settings, self._rules.judge
+        history, task = self._history, self._task
+        messages = self._exchange.request.body["messages"]
+        if task.verdicts > 1 or not loop_model.is_due(history, task.next_look, rules):
+            return None
+        if all(message.get("role") != "assistant" for message in messages):
+            return None
 
-    def _record_reply(self, choice: ChoiceReply) -> History:
-        """Remember a reply, and return the history with this reply as its newest turn."""
-        exchange = self._exchange
-        calls = [self._as_in_history(tool_call) for tool_call in choice.tool_calls]
-        calls_with_ids = [
-            (call, tool_call.id) for call, tool_call in zip(calls, choice.tool_calls, strict=True)
-        ]
-        self._stage.reader.replied(
-            exchange.session.hash, self._history, choice.text, calls_with_ids
-        )
-        digest = specified.reply_digest(choice, exchange, self._rules)
-        self.remarks.reply_digest = digest.dumped() if digest is not None else ""
-        new_history = self._history.closed_by(choice.text, calls, digest)
-        if calls and not exchange.session.derived:
-            remembered = self._stage.remembered(exchange)
-            if not remembered.has_transcript:  # its client will not send this turn again
-                remembered.keep(exchange.id, new_history.turns[-1], self._rules.window_size)
-        return new_history
+        def take(text: str | None) -> bool:
+            answer = None if text is None else loop_model.read_answer(text)
+            task.next_look = loop_model.next_look(history, answer)
+            quotes = settings.observability.capture_failures
+            finding = loop_model.to_finding(answer, history, rules, quotes=quotes)
+            if finding is not None:
+                task.finding, task.verdicts = finding, task.verdicts + 1
+            return answer is not None
+
+        take(None)  # the next request does not ask meanwhile
+        tier = settings.tiers.get(rules.tier)
+        reasons = tier is not None and tier.reasoning
+        return Inquiry(rules.tier, loop_model.question(messages, rules, reasons=reasons), take)
+
+    # The break
 
     def _as_in_history(self, call: Call) -> CallKey:
         """Return the call, with its schema's defaults if the history has it so (Claude Code)."""
-        filled = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
-        if filled is not None and any(filled in turn.calls for turn in self._history.turns):
-            return filled
-        return call_keys.read(call.name, call.arguments)
+        if turns := self._history.turns:
+            filled = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
+            if filled is not None and any(filled in turn.calls for turn in turns):
+                return filled
+        return call_keys.read(call.name, call.arguments, salient=self._stage.salient)
+
+    def _remember(self, choice: ChoiceReply, calls: list[CallKey], new_history: History) -> None:
+        """Remember a reply: its client may compact the transcript later, or send none."""
+        exchange, memory, history = self._exchange, self._memory, self._history
+        ids = [call.id for call in choice.tool_calls]
+        calls_with_ids = zip(calls, ids, strict=True)
+        memory.seen.replied(history.turns, history.pending, choice.text, calls_with_ids)
+        if calls and not exchange.session.derived and not memory.has_transcript:
+            memory.keep(exchange.id, new_history.turns[-1], self._rules.window_size)
 
     def _broken_by(self, new_history: History) -> Finding | None:
-        if not self._knows_turns:
+        if not self._follows:
             return None
         # A loop that may be a poll is broken once an exchange, if a next tier follows.
         escalates = self._reports or self._rules.on_break == "escalate"
@@ -272,65 +267,62 @@ class _LoopState(StageState):
         return finding
 
     def _break(self, choice: ChoiceReply, new_history: History, finding: Finding) -> LoopDetected:
-        remembered = self._stage.remembered(self._exchange)
         acts = bool(choice.tool_calls) or not finding.certain
         exhausted = self._is_exhausted(new_history, finding)
         confirmable = finding.confirmable and acts and not exhausted
-        confirmed = confirmable and not self._reports and remembered.note_run(finding)
-        if confirmed:
-            self.remarks.notes["Loop"] = f"warning;detector={finding.detector}"
-        else:
+        confirmed = confirmable and not self._reports and self._memory.note_run(finding)
+        action = "warning" if confirmed else "circuit_break"
+        self.remarks.notes["Loop"] = f"{action};detector={finding.detector}"
+        if not confirmed:
             self._note_break(finding)
-            self.remarks.notes["Loop"] = f"circuit_break;detector={finding.detector}"
         calls = [(call.name, call_keys.canonical(call.arguments)) for call in choice.tool_calls]
-        return verdict_of(
-            finding, confirmable=confirmable, confirmed=confirmed, calls=tuple(sorted(calls))
+        return finding.verdict(
+            confirmable=confirmable, confirmed=confirmed, calls=tuple(sorted(calls))
         )
 
     def _is_exhausted(self, new_history: History, finding: Finding) -> bool:
         """Whether the newest turn's calls were made too often for a second tier to confirm them."""
         if finding is self._model_finding:
-            task = loop_model.task_of(self._history)
-            return self._stage.remembered(self._exchange).is_proven(task)
+            return self._task.verdicts > 1
         newest = new_history.turns[-1]
         names = [call.name for call in newest.calls]
         repeats = sum([turn.action == newest.action for turn in new_history.task])
-        return finding.certain and repeats >= detectors.identical_hard(names, self._rules)
+        return finding.certain and repeats >= repetition.identical_hard(names, self._rules)
 
     def _doubt_about(self, choice: ChoiceReply, new_history: History) -> LoopDetected | None:
         """Return a doubt about a call made again, or about a run without progress.
 
         Return None if another tier was asked about it.
         """
+        notes, newest = self._memory.notes, new_history.turns[-1]
         argument_chars = sum([len(call.arguments) for call in choice.tool_calls])
-        finding = detectors.second_opinion(new_history, argument_chars, self._rules)
+        finding = repetition.made_again(Look(new_history, self._rules), argument_chars)
         asks = self._exchange.second_opinion_on is None
-        if finding is not None:
-            run = [(finding.detector, place) for place in finding.run]
-            asked = self._stage.remembered(self._exchange).asked
-            if not asks or asked.find_and_refresh(run) is None:
-                return verdict_of(finding, doubt=True, place=finding.run[-1])
-        if not asks or not new_history.turns[-1].acts or (calls := self._question_calls()) is None:
+        if finding is not None and (
+            not asks or notes.find_and_refresh(finding.keys("question")) is None
+        ):
+            return finding.verdict(doubt=True, place=finding.run[-1])
+        if not asks or not newest.acts or (calls := self._question_calls()) is None:
             return None
         place = self._history.turns[-1].place
         # Noted here, so that a reply is held once even if no other tier can be asked.
-        self._stage.remembered(self._exchange).asked[NO_PROGRESS, place] = calls
-        tool = next((call.name for call in new_history.turns[-1].calls), "")
-        pattern = f"{new_history.turns[-1].action:016x}"
-        question = Finding(NO_PROGRESS, calls, tool, pattern, "", (place,))
-        return verdict_of(question, doubt=True, place=place)
+        notes["question", NO_PROGRESS, place] = calls
+        tool = next((call.name for call in newest.calls), "")
+        question = Finding(NO_PROGRESS, calls, tool, f"{newest.action:016x}", "", (place,))
+        return question.verdict(doubt=True, place=place)
 
     def _question_calls(self) -> int | None:
         """Return how many calls have brought nothing new, if another tier is to be asked now."""
-        run = list(specified.without_news(self._history, self._rules))
+        run = list(detectors.without_news(Look(self._history, self._rules)))
         if not run or run[-1][1] < self._rules.no_progress.ask:
             return None
-        asked = self._stage.remembered(self._exchange).asked
+        notes = self._memory.notes
         recent = [turn.place for turn, calls in run if calls <= ASK_AGAIN]
-        return None if any((NO_PROGRESS, place) in asked for place in recent) else run[-1][1]
+        asked = any(("question", NO_PROGRESS, place) in notes for place in recent)
+        return None if asked else run[-1][1]
 
     def _note_asked(self, doubt: LoopDetected) -> None:
-        self._stage.remembered(self._exchange).asked[doubt.detector, doubt.place] = doubt.repeats
+        self._memory.notes["question", doubt.detector, doubt.place] = doubt.repeats
         detail = {"repeats": doubt.repeats, "pattern": doubt.pattern, **self._mode}
         labels = doubt.detector, "second_opinion"
         self.remarks.incidents.append(Incident("loop_warning", labels, detail))
@@ -343,27 +335,24 @@ class _LoopState(StageState):
             same = f"{new_history.turns[-1].action:016x}" == doubt.pattern
             self.remarks.incidents.append(Incident("loop_answer", ("same" if same else "other",)))
 
-    def _take_out(self, reply: Reply, index: int, finding: Finding) -> None:
-        self.remarks.reply_notes["Loop"] = f"circuit_break;detector={finding.detector}"
-        replace_by_notice(reply.choices[index], finding)
-        reply.mended.add(index)
-        self._note_break(finding)
-
     def _note_break(self, finding: Finding) -> None:
-        remembered = self._stage.remembered(self._exchange)
-        mark = {"again": True} if remembered.note_break(finding) else {}
+        mark = {"again": True} if self._memory.note_break(finding) else {}
         self._note("loop_break", finding, "circuit_break", **mark)
-        task = loop_model.task_of(self._history)
-        if finding is self._model_finding and not remembered.is_proven(task):
-            remembered.model_findings.pop(task, None)
+        if finding is self._model_finding and self._task.verdicts <= 1:
+            self._task.finding = None
+
+    @property
+    def _mode(self) -> dict[str, Any]:
+        return {"reported": True} if self._reports else {}
 
     def _note(self, kind: str, finding: Finding, action: str, **mark: bool) -> None:
-        detail = {
+        detail: dict[str, Any] = {
             "repeats": finding.repeats,
             "tool": finding.tool[:MOST_NAME],
             "pattern": finding.pattern,
+            **self._mode,
+            **mark,
         }
-        detail |= self._mode | mark
         if finding.confidence is not None:
             detail["confidence"] = finding.confidence
         if finding.reasoning:

@@ -13,6 +13,7 @@ _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.D
 _ACTION: Final = re.compile(r"^[ \t*#]*+Action[ \t*]*+:", re.MULTILINE)
 _SHORT: Final = 3  # characters of a value that may be part of any word
 _NUMBER: Final = re.compile(r"[0-9]\w*+")
+_WORD: Final = re.compile(r"(\w++)")
 # Codex writes this before a command's output: a fresh id, and how long the command took.
 _OF_ITS_RUN: Final = re.compile(r"Chunk ID: \w+\nWall time: [0-9.]+ seconds\n")
 _BEFORE_DIGITS: Final = string.ascii_letters + "_"
@@ -40,17 +41,19 @@ def brought_in(text: str) -> str:
 
 
 def without_values(text: str, values: Sequence[str]) -> str:
-    """Take the values out of a result that quotes them, as "No results for 'w7'" does."""
+    """Take the values out of a result that quotes them, as "No results for 'w7'" does.
+
+    Of a short value, such as a number, its words go, where they stand alone.
+    """
     if len(text) > MAX_TEXT:
         return text
+    short: set[str] = set()
     for value in values:
-        if value not in text:
-            continue
         if len(value) > _SHORT:
             text = text.replace(value, "")
-        elif value:  # a number, say: only where it stands alone
-            text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "", text)
-    return text
+        elif value in text:
+            short.update(_WORD.findall(value))
+    return "".join([part for part in _WORD.split(text) if part not in short]) if short else text
 
 
 def action_in(text: str) -> tuple[str, bool]:
