@@ -13,6 +13,7 @@ from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.wire.reply import Reply
 from tests.loop_detection.asking import NAMED, A, B, again, asked, hint, judged, reply_of, sent
 from tests.loop_detection.histories import TASK, Json, Run, calls, says, settings, step, steps, user
+from tests.loop_detection.played import Played
 
 DERIVED = SessionId("derived", "2" * 32, "2" * 32)
 LONG = [again(A)] * 9
@@ -62,6 +63,19 @@ def test_a_client_that_sends_its_transcript_is_judged_by_that() -> None:
 def test_settings_for_all_tools_and_for_one(changes: Any, broken: list[int]) -> None:
     run = Run([TASK, *steps(*[A] * 6)], **changes)
     assert [number for number, _ in run.broken] == broken
+
+
+@pytest.mark.parametrize(
+    ("changes", "warned", "broken"),
+    [({}, 4, 4), ({"duplicate_threshold": 2}, 4, 3), ({"warn_threshold": 3}, 5, 4)],
+)
+def test_answers_without_calls_count_although_a_short_transcript_is_not_read(
+    changes: Any, warned: int, broken: int
+) -> None:
+    messages = [TASK, *[says("I will now fix it."), user("Go on.")] * 5]
+    run = Played(messages, **changes)
+    assert (run.hints[0], run.broken[0]) == ((warned, "repetition"), (broken, "repetition"))
+    assert run.held[0] == broken
 
 
 # A second opinion

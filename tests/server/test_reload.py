@@ -131,7 +131,7 @@ async def test_what_the_loop_detection_remembers_goes_on(proxy: RunningProxy) ->
     change(proxy, reliability__loop_detection__duplicate_threshold=5)
     (after,) = [one for one in proxy.services.stages if one.name == "loop_detection"]
     assert after is not before and after.rules.duplicate_threshold == 5  # type: ignore[attr-defined]
-    assert after._sessions is before._sessions  # type: ignore[attr-defined]
+    assert after.sessions is before.sessions  # type: ignore[attr-defined]
     change(proxy, reliability__loop_detection__enabled=False)
     assert "loop_detection" not in [one.name for one in proxy.services.stages]
 

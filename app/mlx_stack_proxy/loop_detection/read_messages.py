@@ -90,6 +90,12 @@ def output_of(message: Mapping[str, Any], *, salient: bool = False) -> Output:
     return output(text, made)
 
 
+def acts(message: Mapping[str, Any]) -> bool:
+    """Whether an assistant message makes calls, or its text holds a command."""
+    text = text_of(message.get("content"))
+    return bool(_calls(message)) or action_in(text)[1] or bool(transcript_calls(text))
+
+
 def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     value = message.get("tool_calls")
     calls = [call for call in value if isinstance(call, dict)] if isinstance(value, list) else []

@@ -9,6 +9,7 @@ asked, with the hint, and its reply is judged.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import islice
 from typing import Any, Final
 
 from ..engine import own_words
@@ -28,6 +29,7 @@ from .finding import Finding, Look, replace_by_notice
 from .generation.reply_watch import REPEATED_CALLS, ReplyWatch
 from .history import History
 from .memory import SessionMemory, Sessions, TaskNotes
+from .read_messages import acts
 
 NO_PROGRESS: Final = "no_progress"
 ASK_AGAIN: Final = 50  # calls of a run without progress between two questions
@@ -41,10 +43,18 @@ class LoopDetection(Stage):
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.rules = settings.reliability.loop_detection
-        section = self.rules.identical_calls
+        self.rules = rules = settings.reliability.loop_detection
+        section, progress = rules.identical_calls, rules.no_progress
         self.salient = section is not None and section.key == "salient"
-        self.sessions = Sessions(self.rules.max_tracked_threads or self.rules.max_sessions)
+        # A transcript with fewer turns, none of which acts, is part of no loop that we look for.
+        self.least_turns = min(
+            rules.warn_threshold + 1,
+            rules.duplicate_threshold,
+            *(progress.warn, progress.ask, progress.hard - 1),
+        )
+        if section or rules.name_cycle or rules.tool_frequency or rules.judge.enabled:
+            self.least_turns = 0
+        self.sessions = Sessions(rules.max_tracked_threads or rules.max_sessions)
 
     def continue_from(self, predecessor: Stage) -> None:
         """Take over the memory of the stage that ran with earlier settings, if it still fits."""
@@ -61,7 +71,7 @@ class LoopDetection(Stage):
 
 
 class _LoopState(StageState):
-    """An attempt. Nothing is read or remembered of a session before there is a turn to remember."""
+    """One attempt. Of a request that can be part of no loop, nothing is read or remembered."""
 
     def __init__(self, stage: LoopDetection, exchange: Exchange) -> None:
         self._stage, self._exchange, self._rules = stage, exchange, stage.rules
@@ -69,16 +79,19 @@ class _LoopState(StageState):
         self.remarks = self._watch.remarks
         self._reports = self._rules.on_break == "report"
         self._reported = False  # `on_break: report` has noted what would have ended the reply
-        session = stage.sessions.find(exchange.session.hash, exchange.began)
-        messages = exchange.request.blocks.messages
-        # Whether anything has come before this request, in its transcript or in its session.
-        self._follows = (
-            session is not None
-            or any(message.get("role") == "assistant" for message in reversed(messages))
-            or bool(exchange.began and exchange.began.replies)
-        )
-        if self._follows:
-            self._follows = bool(self._history.turns or self._history.replies)
+        # Whether turns came before this request that may be part of a loop.
+        self._follows = self._may_follow() and bool(self._history.turns or self._history.replies)
+
+    def _may_follow(self) -> bool:
+        exchange, sessions, least = self._exchange, self._stage.sessions, self._stage.least_turns
+        if exchange.began and exchange.began.replies:
+            return True
+        if sessions.find(exchange.session.hash, exchange.began) is not None:
+            return True
+        messages = reversed(exchange.request.blocks.messages)
+        replies = (message for message in messages if message.get("role") == "assistant")
+        newest = list(islice(replies, max(least, 1)))
+        return bool(newest) and (len(newest) >= least or any(map(acts, newest)))
 
     @cached_property
     def _memory(self) -> SessionMemory:
@@ -177,7 +190,7 @@ class _LoopState(StageState):
             digest = detectors.reply_digest(choice, self._exchange, self._rules)
             self.remarks.reply_digest = digest.dumped() if digest is not None else ""
             if not choice.tool_calls and not self._follows:
-                continue  # a first answer
+                continue
             calls = [self._as_in_history(tool_call) for tool_call in choice.tool_calls]
             new_history = self._history.closed_by(choice.text, calls, digest)
             self._remember(choice, calls, new_history)
