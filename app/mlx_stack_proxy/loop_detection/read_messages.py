@@ -41,7 +41,7 @@ class Output(NamedTuple):
         place = hash((before if previous is not None else inputs.digest, self.name))
         return Turn(inputs, self.action, self.calls, place, before, bool(self.values))
 
-    def index(self, call_id: str | None, position: int) -> int:
+    def index_of(self, call_id: str | None, position: int) -> int:
         """Return which call a message answers; past the end if none."""
         if call_id is None and not self.calls:
             return 0  # what a command in the text has brought
@@ -96,11 +96,12 @@ def acts(message: Mapping[str, Any]) -> bool:
     return bool(_calls(message)) or action_in(text)[1] or bool(transcript_calls(text))
 
 
-def _calls(message: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _calls(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     value = message.get("tool_calls")
     calls = [call for call in value if isinstance(call, dict)] if isinstance(value, list) else []
-    legacy = message.get("function_call")
-    return calls or ([{"function": legacy}] if isinstance(legacy, dict) else [])
+    if not calls and isinstance(legacy := message.get("function_call"), dict):
+        calls = [{"function": legacy}]
+    return calls
 
 
 def _values(arguments: Any, value: Any) -> Values:
@@ -132,7 +133,7 @@ def input_message_of(
     is_tool = message.get("role") in ("tool", "function")
     call_id = string_of(message.get("tool_call_id")) if is_tool else None
     news = whole = shape if call_id and call_id in failed else hash((text, *parts))
-    if output is not None and (index := output.index(call_id, position)) < len(output.values):
+    if output is not None and (index := output.index_of(call_id, position)) < len(output.values):
         rest = without_values(text, output.values[index])
         if rest != text:
             news = hash(without_numbers(rest) if whole == shape else rest)
@@ -150,7 +151,7 @@ def inputs_of(
     news = [0] * len(results)
     others: list[InputMessage] = []
     for position, message in enumerate(messages):
-        index = output.index(message.call_id, position) if output is not None else 0
+        index = output.index_of(message.call_id, position) if output is not None else 0
         if index < len(results) and results[index] is None:
             results[index], news[index] = message.result, message.news
         else:
