@@ -56,7 +56,10 @@ class Reloading:
 
     def __init__(self, given: SettingsOrigin) -> None:
         self.taken: list[Settings] = []
-        self.reloader = Reloader(given, given.read(), self.taken.append)
+        self.events: list[Any] = []
+        self.reloader = Reloader(
+            given, given.read(), self.taken.append, lambda *event: self.events.append(event)
+        )
 
 
 def test_every_path_that_needs_a_restart_is_one() -> None:
@@ -209,6 +212,8 @@ async def test_a_pipe_in_the_files_place_holds_nothing_up(file: Path, said: Said
     assert not await reloading.reloader.reload()
     assert [one["event"] for one in said] == ["settings_refused"]
     assert said[0]["problems"] == ["is not a regular file"]
+    problem = f"{file}: is not a regular file"  # which file: `status` shows the sentence alone
+    assert reloading.events == [("config_refused", {"problems": [problem]})]
 
 
 async def test_a_file_system_that_hangs_ends_no_reloading(

@@ -129,7 +129,7 @@ def test_and_a_switch_where_a_switch_is_meant(word: str, empty_folder: Path) -> 
     [
         ("server: {port: 1", r"YAML: expected ',' or '}'.* \(line 1, column 17\)"),
         ("server:\n\tport: 1", "is not valid YAML"),
-        ("!!int server:", "is not valid YAML: ValueError: "),
+        ("server: !!int x", "is not valid YAML: ValueError: "),
         ("server: {port: 2026-13-01}", "is not valid YAML: ValueError: month must be"),
         ("[1, 2]", "must hold a mapping of sections"),
         ("just words", "must hold a mapping of sections"),

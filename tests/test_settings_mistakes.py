@@ -52,7 +52,7 @@ def test_keys_that_are_no_strings() -> None:
         "observability"
     ]
     assert problems({"server": {1: 2}})[0].startswith("server.1: ")
-    assert problems({"tiers": {1: {}}})[0].startswith("tiers.1")
+    assert problems({"tiers": {1: {}}})[0] == "tiers.1: the name should be a valid string"
 
 
 URL = ": must be a URL such as http:"
@@ -141,7 +141,13 @@ def test_auto_is_no_name_for_a_tier() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "-a", "ü", "x" * 65])
 def test_names_that_no_tier_can_have(name: str) -> None:
-    assert problems({"tiers": {name: {}}})[0].startswith(f"tiers.{name}")
+    assert problems({"tiers": {name: {}}})[0].startswith(f"tiers.{name}: the name must begin with")
+
+
+def test_a_number_in_a_file_names_a_tier(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("tiers: {fast: , 1: , on: }")
+    assert load(str(file), {}).reliability.escalation.chain == ("fast", "1", "on")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "localhost", "::1"])

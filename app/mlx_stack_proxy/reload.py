@@ -192,7 +192,7 @@ class Reloader:
         self._log_next = True
         problems = list(error.problems)
         log.get().error("settings_refused", source=error.source, problems=problems, kept="the old")
-        self._tell("config_refused", {"problems": problems})
+        self._tell("config_refused", {"problems": [f"{error.source}: {one}" for one in problems]})
 
     def _apply(self, settings: Settings) -> None:
         new = with_old(settings, self._settings, AT_START)

@@ -83,6 +83,7 @@ FORMS: Final = {
     _REDIS_URL: "must be a URL that begins with redis://, rediss:// or unix://",
     _PASSTHROUGH_PATH: "must be a method and a path: `GET /v1/files` or `GET /v1/files/{id}`",
     _ALLOWED_HOST: "must be a name such as llm.example.com or *.example.com, without a port",
+    TIER_NAME: "must begin with a letter or a digit; more of these, and `_`, `.`, `-`, may follow",
     _HEALTH_URL: "must be auto, off or a URL such as http://127.0.0.1:4110",
 }
 BaseUrl = Annotated[str, Field(pattern=_BASE_URL), AfterValidator(_base_url)]

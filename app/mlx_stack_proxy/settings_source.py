@@ -208,7 +208,7 @@ class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader, which also refuses a key that is given twice.
 
     PyYAML would take the last and drop what stands under the first. Keys are always words here:
-    YAML 1.1 would read the key ``on`` as a boolean.
+    YAML 1.1 would read the key ``on`` as a boolean, and a tier's name ``1`` as a number.
     """
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
@@ -219,8 +219,7 @@ class _Loader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
                 continue
-            if key.tag == _BOOL:
-                key.tag = _STR
+            key.tag = _STR
             line = key.start_mark.line + 1
             if key.value in lines:  # the message doesn't quote the key: it may be an API key
                 message = f"line {line} gives a key that line {lines[key.value]} has given"
@@ -229,7 +228,7 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-_BOOL, _STR = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:str"
+_STR = "tag:yaml.org,2002:str"
 _MERGE = "tag:yaml.org,2002:merge"  # `<<`: the keys next to it override those that it merges in
 
 
@@ -335,7 +334,8 @@ def _unknown_key(path: tuple[Any, ...]) -> str:
 def _sentence(error: Any, other_names: Mapping[str, str]) -> str:
     """Return one of pydantic's errors as a sentence; keys and passwords are not quoted."""
     path = tuple(error["loc"])
-    dotted = _shown_path(path)
+    is_name = path[-1:] == ("[key]",)  # the name of an entry is wrong, not its value
+    dotted = _shown_path(path[:-1] if is_name else path)
     dotted = other_names.get(dotted, dotted)
     if error["type"] == "unexpected_keyword_argument":
         return _unknown_key(path)
@@ -349,6 +349,8 @@ def _sentence(error: Any, other_names: Mapping[str, str]) -> str:
         return f"{dotted}: {_WRONG_SHAPE[error['type']]}"
     if error["type"] == "string_pattern_mismatch":
         error = {**error, "msg": FORMS.get(error["ctx"]["pattern"], error["msg"])}
+    if is_name:
+        return f"{dotted}: the name {error['msg'].removeprefix('Input ')}"
     value = error.get("input")
     # The value may be an API key, or (with an `@`) a URL with a password.
     is_secret = any("key" in str(part) for part in path) or (
