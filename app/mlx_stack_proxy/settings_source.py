@@ -237,7 +237,7 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         data = _Loader(file.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise SettingsError([f"can't be read: {error.strerror}"], str(file)) from None
-    except Exception as error:  # PyYAML raises nearly anything at `!!int server` or `2026-13-01`
+    except Exception as error:  # PyYAML raises nearly anything at `!!int x` or `2026-13-01`
         said = f"{type(error).__name__}: {error}"
         if isinstance(error, yaml.MarkedYAMLError):  # without the excerpt of the file
             mark = error.problem_mark

@@ -82,8 +82,7 @@ def test_check_takes_the_configuration_of_the_one_on_its_port(
 ) -> None:
     """With `--inside` it doesn't say where LiteLLM is, which is where clients ask."""
     port, tiers = int(litellm.rpartition(":")[2]), [LocalTier("only", "/model", 8081, True)]
-    proxy = configs.proxy_config(tiers, port, 1, running.state)
-    config = configs.inside_config(tiers, port, running.state) if inside else proxy
+    config = configs.proxy_config(tiers, port, None if inside else 1, running.state)
     configs.write_yaml(running.proxy_config, config)
     monkeypatch.chdir(running.path)
     monkeypatch.setenv("MLX_STACK_SERVER__PORT", str(port))

@@ -54,7 +54,7 @@ async def test_the_command_takes_the_shells_place_and_has_no_input(tmp_path: Pat
         child = await guarded_process.start(command, {}, tmp_path, tmp_path / "log", lifeline)
         assert await child.wait() == 0
         assert (tmp_path / "log").read_text().strip() == str(child.pid)
-        await guarded_process.kill(child)
+        await guarded_process.end(child, 0)
         assert not members(child.pid)
 
 
@@ -99,5 +99,5 @@ async def test_a_command_that_is_not_there_says_so_in_its_log(tmp_path: Path) ->
             ["/no/such/program"], {}, tmp_path, tmp_path / "log", lifeline
         )
         assert await child.wait() == 127
-        await guarded_process.kill(child)
+        await guarded_process.end(child, 0)
     assert "/no/such/program" in (tmp_path / "log").read_text()

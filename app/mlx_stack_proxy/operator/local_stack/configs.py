@@ -43,37 +43,29 @@ def litellm_config(tiers: Sequence[LocalTier], inside: bool = False) -> dict[str
 
 
 def proxy_config(
-    tiers: Sequence[LocalTier], port: int, litellm_port: int, state: Path
+    tiers: Sequence[LocalTier], port: int, litellm_port: int | None, state: Path
 ) -> dict[str, Any]:
-    """Return the configuration of a proxy in front of that LiteLLM, with the started tiers."""
-    server = {"host": "127.0.0.1", "port": port, "api_keys": ["*"]}
-    return {
-        "server": {**server, "shutdown_grace_seconds": SHUTDOWN_GRACE_SECONDS},
-        "upstream": {
-            "base_url": f"http://127.0.0.1:{litellm_port}",
-            "api_key_env": KEY_VARIABLE,
-        },
-        **_tiers_and_state(tiers, state),
+    """Return the configuration of a proxy on ``port`` with the started tiers.
+
+    ``litellm_port``: where LiteLLM listens; None if the proxy runs inside it, on its port.
+    """
+    sections: dict[str, Any] = {"server": {"port": port}}
+    if litellm_port is not None:
+        sections["server"] |= {"host": "127.0.0.1", "api_keys": ["*"]}
+        sections["server"]["shutdown_grace_seconds"] = SHUTDOWN_GRACE_SECONDS
+        url = f"http://127.0.0.1:{litellm_port}"
+        sections["upstream"] = {"base_url": url, "api_key_env": KEY_VARIABLE}
+    sections["tiers"] = {
+        tier.name: {"model": tier.name, "health_url": tier.health_url}
+        | ({"context_window": tier.context_window} if tier.context_window else {})
+        for tier in tiers
     }
-
-
-def inside_config(tiers: Sequence[LocalTier], port: int, state: Path) -> dict[str, Any]:
-    """Return the reliability layer's configuration inside a LiteLLM that listens on ``port``."""
-    return {"server": {"port": port}, **_tiers_and_state(tiers, state)}
-
-
-def _tiers_and_state(tiers: Sequence[LocalTier], state: Path) -> dict[str, Any]:
-    names = [tier.name for tier in tiers]
-    keys = {tier.name: {"model": tier.name, "health_url": tier.health_url} for tier in tiers}
-    windows = {t.name: {"context_window": t.context_window} for t in tiers if t.context_window}
-    return {
-        "tiers": {name: {**keys[name], **windows.get(name, {})} for name in names},
-        "reliability": {
-            "escalation": {"chain": names},
-            "token_budget": {"downgrade_tier": names[0]},
-        },
-        "state": {"path": str(state)},
+    names = list(sections["tiers"])
+    sections["reliability"] = {
+        "escalation": {"chain": names},
+        "token_budget": {"downgrade_tier": names[0]},
     }
+    return sections | {"state": {"path": str(state)}}
 
 
 def write_yaml(path: Path, data: dict[str, Any]) -> None:

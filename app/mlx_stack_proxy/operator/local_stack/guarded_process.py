@@ -52,38 +52,6 @@ class Lifeline:
         os.close(self.read_end)
 
 
-async def end(child: Process, grace: float) -> None:
-    """Send SIGTERM to the child's group; kill the group when the child ends or ``grace`` is over.
-
-    ``grace``: seconds.
-    """
-    if child.returncode is None:
-        _signal(child, signal.SIGTERM)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(child.wait(), grace)
-    await kill(child)
-
-
-async def kill(child: Process) -> None:
-    """Kill the whole group with its guard, and wait until it is gone (a second at most)."""
-    _signal(child, signal.SIGKILL)
-    await child.wait()
-    # The child's own children die a moment later, and only then are their ports free.
-    for _ in range(_LOOKS):
-        if not _signal(child, 0):
-            break
-        await asyncio.sleep(_LOOK_SECONDS)
-
-
-def _signal(child: Process, number: int) -> bool:
-    """Signal the group; return whether it exists (macOS: EPERM if only zombies are left)."""
-    try:
-        os.killpg(child.pid, number)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
 def guarded(command: Sequence[str]) -> list[str]:
     """Return the command that runs ``command`` with its guard.
 
@@ -113,3 +81,33 @@ async def start(
         )
     finally:
         os.close(log)
+
+
+async def end(child: Process, grace: float) -> None:
+    """Send SIGTERM to the child's group; kill the group when the child ends or ``grace`` is over.
+
+    ``grace``: seconds. A cancelled caller kills the group at once; it is gone a second later at
+    most, when this returns.
+    """
+    try:
+        if child.returncode is None:
+            _signal(child, signal.SIGTERM)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(child.wait(), grace)
+    finally:
+        _signal(child, signal.SIGKILL)
+        await child.wait()
+        # The child's own children die a moment later, and only then are their ports free.
+        for _ in range(_LOOKS):
+            if not _signal(child, 0):
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _signal(child: Process, number: int) -> bool:
+    """Signal the group; return whether it exists (macOS: EPERM if only zombies are left)."""
+    try:
+        os.killpg(child.pid, number)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return True

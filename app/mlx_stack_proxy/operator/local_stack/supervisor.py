@@ -1,8 +1,8 @@
 """Start children, wait until they are ready, and restart those that die.
 
-The children of one :meth:`Supervisor.start` start side by side; then each gets a keeper, a task
-that waits for the child's death or illness and starts it again. The delay before that doubles each
-time, until the child has run for ``STEADY_SECONDS``.
+Each child has one task, which lives as long as the stack: it starts the child, waits until it is
+ready, then for its death or illness, and starts it again. The delay before that doubles each time,
+until the child has run for ``STEADY_SECONDS``. When the task is cancelled it ends the child.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import contextlib
 import math
 import signal
 import time
-from asyncio import FIRST_COMPLETED
 from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Self, TextIO
 
@@ -65,8 +63,7 @@ class Supervisor:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._lifeline = Lifeline()
-        self._phases: list[list[_Child]] = []
-        self._keepers: list[asyncio.Task[None]] = []
+        self._phases: list[list[asyncio.Task[None]]] = []  # a task for each child
 
     async def __aenter__(self) -> Self:
         return self
@@ -77,118 +74,104 @@ class Supervisor:
 
     async def start(self, specs: Sequence[ChildSpec]) -> None:
         """Start children side by side; wait until all are ready. Raises :class:`StartFailed`."""
-        children = [_Child(spec, self._console, self._lifeline) for spec in specs]
-        self._phases.append(children)
+        ready = [asyncio.Event() for _ in specs]
+        pairs = zip(specs, ready, strict=True)
+        keepers = [asyncio.create_task(self._keep(*pair)) for pair in pairs]
+        self._phases.append(keepers)
+        all_ready = asyncio.gather(*(event.wait() for event in ready))
         try:
-            async with asyncio.TaskGroup() as group:
-                for child in children:
-                    group.create_task(child.start())
-        except* StartFailed as failures:
-            raise failures.exceptions[0] from None
-        self._keepers += (asyncio.create_task(child.keep()) for child in children)
+            await asyncio.wait({all_ready, *keepers}, return_when=asyncio.FIRST_COMPLETED)
+            for keeper in keepers:
+                if keeper.done():
+                    keeper.result()  # raises
+        finally:
+            await tasks.end(all_ready)
 
     async def failed(self) -> None:
-        """Wait for a keeper to raise (a bug of ours), and raise its error; never return."""
-        await asyncio.gather(*self._keepers)
+        """Wait for a child's task to raise (a bug of ours), and raise its error; never return."""
+        await asyncio.gather(*(keeper for phase in self._phases for keeper in phase))
 
     async def stop(self) -> None:
         """End all children, the last started first."""
-        await tasks.end(*self._keepers)
-        for children in reversed(self._phases):
-            await asyncio.gather(*(child.end() for child in children))
+        for keepers in reversed(self._phases):
+            await tasks.end(*keepers)
 
-
-class _Child:
-    """A child through all its restarts."""
-
-    def __init__(self, spec: ChildSpec, console: Console, lifeline: Lifeline) -> None:
-        self._spec = spec
-        self._say = partial(console.child, spec.name)
-        self._lifeline = lifeline
-        self._process: Process | None = None
-
-    async def start(self) -> None:
-        """Start the child; wait until it is ready. Raises :class:`StartFailed`."""
-        spec = self._spec
-        self._say("starting", f"{spec.what}; log: {shown(spec.log_file)}")
-        if reason := await self._run():
-            head = f"{spec.name} did not start: {reason}. The end of its log, "
-            end = [f"    {line}" for line in tail(spec.log_file)]
-            raise StartFailed("\n".join([f"{head}{shown(spec.log_file)}:", *end]))
-
-    async def keep(self) -> None:
-        """Restart the child whenever it dies, forever."""
-        delay = FIRST_DELAY_SECONDS
+    async def _keep(self, spec: ChildSpec, ready: asyncio.Event) -> None:
+        """Start a child again and again. Raises :class:`StartFailed` if it never was ready."""
+        log, delay, again = shown(spec.log_file), FIRST_DELAY_SECONDS, ""
+        self._say(spec, "starting", f"{spec.what}; log: {log}")
         while True:
-            since = time.monotonic()
-            reason = await self._death()
-            if time.monotonic() - since >= STEADY_SECONDS:
-                delay = FIRST_DELAY_SECONDS
-            while reason:
-                if self._process is not None:  # the rest of its group may still hold the port
-                    await guarded_process.kill(self._process)
-                log = shown(self._spec.log_file)
-                self._say("died", f"{reason}; restarting in {delay:.0f} s; log: {log}")
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, LONGEST_DELAY_SECONDS)
-                reason = await self._run("again, ")
-
-    async def end(self) -> None:
-        """End the child, and all processes that it has started."""
-        if self._process is not None:
-            await guarded_process.end(self._process, self._spec.end_grace)
-
-    async def _run(self, prefix: str = "") -> str:
-        """Run the program and wait until it is ready; return why it isn't, or ""."""
-        spec, begun = self._spec, time.monotonic()
-        try:
-            self._process = await guarded_process.start(
-                spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
-            )
-        except OSError as error:
-            return f"it can't be run: {error}"
-        ready = asyncio.ensure_future(spec.probe.ready())
-        ended = asyncio.ensure_future(self._process.wait())
-        limit = begun + (spec.start_limit or math.inf)
-        waiting, seconds = "", 0.0
-        try:
-            while not (ready.done() or ended.done()):
-                if waiting and time.monotonic() >= limit:
-                    return f"not ready after {spec.start_limit:.0f} s ({waiting})"
-                if waiting:
-                    self._say("waiting", f"{seconds:.0f} s, {waiting}")
-                patience = min(PROGRESS_SECONDS, limit - time.monotonic())
-                await asyncio.wait({ready, ended}, timeout=patience, return_when=FIRST_COMPLETED)
+            begun, process = time.monotonic(), None
+            try:
+                process = await guarded_process.start(
+                    spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
+                )
+                reason = await self._until_ready(spec, process)
                 seconds = time.monotonic() - begun
+                if not reason:
+                    self._say(spec, "ready", f"{again}after {seconds:.1f} s")
+                    ready.set()
+                    reason = await _until_ill(spec, process)
+                    if time.monotonic() - begun - seconds >= STEADY_SECONDS:
+                        delay = FIRST_DELAY_SECONDS
+                else:
+                    reason += f", after {seconds:.1f} s"
+            except OSError as error:
+                reason = f"it can't be run: {error}"
+            finally:
+                if process is not None:  # the rest of its group may still hold the port
+                    await guarded_process.end(process, spec.end_grace)
+            if not ready.is_set():
+                head = f"{spec.name} did not start: {reason}. The end of its log, {log}:"
+                raise StartFailed("\n    ".join([head, *tail(spec.log_file)]))
+            self._say(spec, "died", f"{reason}; restarting in {delay:.0f} s; log: {log}")
+            await asyncio.sleep(delay)
+            delay, again = min(2 * delay, LONGEST_DELAY_SECONDS), "again, "
+
+    async def _until_ready(self, spec: ChildSpec, process: Process) -> str:
+        """Wait until a child is ready; return "", or why it isn't."""
+        begun, limit = time.monotonic(), spec.start_limit or math.inf
+        ready = asyncio.ensure_future(spec.probe.ready())
+        ended = asyncio.ensure_future(process.wait())
+        patience = min(PROGRESS_SECONDS, limit)
+        try:
+            while True:
+                both = {ready, ended}
+                await asyncio.wait(both, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                if ended.done():  # first: then another process gave the answer
+                    return how_it_ended(ended.result())
+                if ready.done():
+                    return ready.result()
                 waiting = f"for {spec.probe.waiting_for} ({spec.probe.last_answer})"
-            # If the child has ended, another process gave the answer.
-            reason = how_it_ended(ended.result()) if ended.done() else ready.result()
+                seconds = time.monotonic() - begun
+                if seconds >= limit:
+                    return f"not ready after {limit:.0f} s ({waiting})"
+                self._say(spec, "waiting", f"{seconds:.0f} s, {waiting}")
+                patience = min(PROGRESS_SECONDS, limit - seconds)
         finally:
             await tasks.end(ready, ended)
-        if reason:
-            return f"{reason}, after {seconds:.1f} s"
-        self._say("ready", f"{prefix}after {seconds:.1f} s")
-        return ""
 
-    async def _death(self) -> str:
-        """Wait until the child ends or must be restarted; say why."""
-        assert self._process is not None
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(HEALTH_SECONDS):
-                    return how_it_ended(await self._process.wait())
-            if illness := await self._spec.probe.illness():
-                return illness
+    def _say(self, spec: ChildSpec, state: str, detail: str) -> None:
+        self._console.child(spec.name, state, detail)
+
+
+async def _until_ill(spec: ChildSpec, process: Process) -> str:
+    """Wait until a child ends or must be restarted; say why."""
+    while True:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HEALTH_SECONDS):
+                return how_it_ended(await process.wait())
+        if illness := await spec.probe.illness():
+            return illness
 
 
 def how_it_ended(code: int) -> str:
     """Return an exit code (negative: a signal's number) in words."""
     if code >= 0:
         return f"ended with exit code {code}"
-    try:
+    with contextlib.suppress(ValueError):
         return f"killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"killed by signal {-code}"
+    return f"killed by signal {-code}"
 
 
 def tail(log: Path, lines: int = TAIL_LINES) -> list[str]:

@@ -1,8 +1,8 @@
 """``mlx-stack-proxy up``: run model servers, LiteLLM and the proxy with one command.
 
 :func:`run` checks what can be checked before anything starts: the packages, the tiers, the ports,
-the run directory. :class:`_Stack` then writes the configurations, has the ``Supervisor`` start
-LiteLLM and the model servers and after them the proxy, asks each tier once, and waits for a signal.
+the run directory. :func:`_serve` then writes the configurations, has the ``Supervisor`` start
+LiteLLM and the model servers and after them the proxy, and asks each tier once.
 """
 
 from __future__ import annotations
@@ -85,127 +85,120 @@ def run(args: argparse.Namespace) -> int:
                 "or with pip install '.[local]'"
             )
     tiers = chosen_tiers(args.tier, args.model_port)
-    proxy, litellm = (args.port, "the proxy", "--port"), (args.litellm_port, "LiteLLM")
-    ports.require_free(
-        [
-            *([(args.port, "LiteLLM", "--port")] if args.inside else [proxy]),
-            *([] if args.inside else [(*litellm, "--litellm-port")]),
-            *((tier.port, f"the {tier.name} tier", "--model-port") for tier in tiers),
-        ]
-    )
+    if args.inside:
+        needed = [(args.port, "LiteLLM", "--port")]
+    else:
+        needed = [(args.port, "the proxy", "--port")]
+        needed += [(args.litellm_port, "LiteLLM", "--litellm-port")]
+    needed += [(tier.port, f"the {tier.name} tier", "--model-port") for tier in tiers]
+    ports.require_free(needed)
     directory = RunDirectory(args.run_dir)
     open_files.raise_limit()  # LiteLLM inherits the limit, and has two connections for each stream
     try:
-        return asyncio.run(_Stack(args, tiers, directory).run())
+        return asyncio.run(_until_a_signal(args, tiers, directory))
     finally:
         directory.close()
 
 
-class _Stack:
-    """One run of ``up``, from its first line to its last."""
+async def _until_a_signal(
+    args: argparse.Namespace, tiers: Sequence[LocalTier], directory: RunDirectory
+) -> int:
+    console = Console(name_width=max(len(name) for name in [*(t.name for t in tiers), "litellm"]))
+    serving = asyncio.ensure_future(_serve(args, tiers, directory, console))
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # The first signal alone: a second one must not interrupt the end.
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(number, lambda: serving.cancelling() or serving.cancel())
+    try:
+        await serving
+    except asyncio.CancelledError:
+        pass
+    finally:
+        console.say("All stopped.")
+    return 0
 
-    def __init__(
-        self, args: argparse.Namespace, tiers: Sequence[LocalTier], directory: RunDirectory
-    ) -> None:
-        self._args = args
-        self._tiers = tiers
-        self._directory = directory
-        names = [tier.name for tier in tiers]
-        self._console = Console(name_width=max(len(name) for name in [*names, "litellm"]))
-        self._litellm_port: int = args.port if args.inside else args.litellm_port
 
-    async def run(self) -> int:
-        asked_to_stop = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(number, asked_to_stop.set)
-        serving = asyncio.ensure_future(self._serve())
-        stopping = asyncio.ensure_future(asked_to_stop.wait())
+async def _serve(
+    args: argparse.Namespace, tiers: Sequence[LocalTier], run: RunDirectory, console: Console
+) -> None:
+    """Start the stack, say what to do next, and keep the stack running."""
+    begun, key = time.monotonic(), f"sk-{secrets.token_urlsafe(32)}"
+    console.say(f"Starting the local stack; it runs in {shown(run.path)}")
+    run.keep_key(key)
+    litellm_port = args.port if args.inside else args.litellm_port
+    upstream_port = None if args.inside else litellm_port
+    configs.write_yaml(run.litellm_config, configs.litellm_config(tiers, args.inside))
+    config = configs.proxy_config(tiers, args.port, upstream_port, run.state)
+    configs.write_yaml(run.proxy_config, config)
+    async with Supervisor(console) as supervisor:
         try:
-            await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if serving.done():
-                serving.result()  # raises why it can't go on
-        finally:
-            await tasks.end(serving, stopping)
-            self._console.say("All stopped.")
-        return 0
-
-    async def _serve(self) -> None:
-        begun, tiers, run = time.monotonic(), self._tiers, self._directory
-        self._console.say(f"Starting the local stack; it runs in {shown(run.path)}")
-        key = f"sk-{secrets.token_urlsafe(32)}"
-        run.keep_key(key)
-        inside, port, litellm_port = self._args.inside, self._args.port, self._litellm_port
-        configs.write_yaml(run.litellm_config, configs.litellm_config(tiers, inside))
-        if inside:
-            config = configs.inside_config(tiers, port, run.state)
-        else:
-            config = configs.proxy_config(tiers, port, litellm_port, run.state)
-        configs.write_yaml(run.proxy_config, config)
-        async with Supervisor(self._console) as supervisor:
+            # LiteLLM first: it takes longest to start, and can start before the model servers.
+            backends = [children.litellm(litellm_port, key, run, args.inside)]
+            await supervisor.start([*backends, *(children.model_server(t, run) for t in tiers)])
+            asked = (_warm_up(tier, litellm_port, key, console) for tier in tiers)
+            warm_up = asyncio.gather(*asked)
             try:
-                # LiteLLM first: it takes longest to start, and can start before the model servers.
-                backends = [children.litellm(litellm_port, key, run, inside)]
-                await supervisor.start([*backends, *(children.model_server(t, run) for t in tiers)])
-                warm_up = asyncio.gather(*(self._warm_up(tier, key) for tier in tiers))
-                try:
-                    await supervisor.start([] if inside else [children.proxy(port, key, run)])
-                    await warm_up
-                finally:
-                    await tasks.end(warm_up)
-                self._announce(time.monotonic() - begun, key if inside else None)
-                await supervisor.failed()
+                await supervisor.start([] if args.inside else [children.proxy(args.port, key, run)])
+                await warm_up
             finally:
-                self._console.say("Stopping …")
+                await tasks.end(warm_up)
+            seconds = time.monotonic() - begun
+            console.say(_next_steps(tiers, args.port, seconds, key if args.inside else ""))
+            await supervisor.failed()
+        finally:
+            console.say("Stopping …")
 
-    async def _warm_up(self, tier: LocalTier, key: str) -> None:
-        """Ask a tier through LiteLLM, whose first request takes seconds; warn if that fails."""
-        litellm = f"http://127.0.0.1:{self._litellm_port}"
-        try:
-            asked = probes.one_token(litellm, tier.name, key, _WARM_UP_SECONDS)
-            status, body = await asked
-            trouble = "" if status == 200 else probes.brief(status, body)
-        except (UpstreamError, TimeoutError) as error:
-            trouble = str(error) or "no answer in time"
-        if trouble:
-            self._console.child(
-                tier.name, "warning", f"asking it through LiteLLM failed: {trouble}"
-            )
 
-    def _announce(self, seconds: float, key: str | None) -> None:
-        """Print what to do next. ``key``: LiteLLM's key, if clients have to send it."""
-        url = f"http://127.0.0.1:{self._args.port}"
-        # With its folder: that of a virtual environment is seldom on the PATH.
-        program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
-        url_option = "" if self._args.port == DEFAULT_PORT else f" --url {url}"
-        names = [tier.name for tier in self._tiers]
-        tier_option = "" if names[0] == DEMO_TIERS[0] else f" --tier {names[0]}"
-        authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
-        curl = f"curl -i {url}/v1/chat/completions -H 'Content-Type: application/json'"
-        lines = [
-            f"Ready after {seconds:.0f} s. Tiers: {', '.join(names)}. In another terminal:",
-            *([] if key else [f"\n  {program} demo{url_option}{tier_option}\n", _DEMO_HINT]),
-            f"""\n  {curl} {authorization}-d '{{"model":"{names[0]}",{_CURL_BODY}}}'\n""",
-            "The header x-mlx-stack-repairs says how the call was repaired. For any OpenAI client:",
-            f"\n  export OPENAI_BASE_URL={url}/v1",
-            f"  export OPENAI_API_KEY={key or 'local'}\n",
-            _agents(self._tiers, f"{program} launch {{}}{url_option}"),
-            f"To see what it does, open {url}/mlx-stack/, or:",
-            f"\n  {program} status --watch{url_option}",
-            f"  {program} events --follow{url_option}\n",
-            "Ctrl-C stops all of it.",
-        ]
-        self._console.say("\n" + "\n".join(lines))
+async def _warm_up(tier: LocalTier, litellm_port: int, key: str, console: Console) -> None:
+    """Ask a tier through LiteLLM, whose first request takes seconds; warn if that fails."""
+    litellm = f"http://127.0.0.1:{litellm_port}"
+    try:
+        status, body = await probes.one_token(litellm, tier.name, key, _WARM_UP_SECONDS)
+        trouble = "" if status == 200 else probes.brief(status, body)
+    except (UpstreamError, TimeoutError) as error:
+        trouble = str(error) or "no answer in time"
+    if trouble:
+        console.child(tier.name, "warning", f"asking it through LiteLLM failed: {trouble}")
+
+
+def _next_steps(tiers: Sequence[LocalTier], port: int, seconds: float, key: str) -> str:
+    """Return what ``up`` says once all run. ``key``: LiteLLM's key, if clients have to send it."""
+    url, first = f"http://127.0.0.1:{port}", tiers[0].name
+    # With its folder: that of a virtual environment is seldom on the PATH.
+    program = shlex.quote(str(Path(sys.executable).with_name("mlx-stack-proxy")))
+    url_option = "" if port == DEFAULT_PORT else f" --url {url}"
+    tier_option = "" if first == DEMO_TIERS[0] else f" --tier {first}"
+    authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
+    demo = f"\n  {program} demo{url_option}{tier_option}\n\n{_DEMO_HINT}\n"
+    return f"""
+Ready after {seconds:.0f} s. Tiers: {", ".join(tier.name for tier in tiers)}. In another terminal:
+{"" if key else demo}
+  curl -i {url}/v1/chat/completions -H 'Content-Type: application/json' \
+{authorization}-d '{{"model":"{first}",{_CURL_BODY}}}'
+
+The header x-mlx-stack-repairs says how the call was repaired. For any OpenAI client:
+
+  export OPENAI_BASE_URL={url}/v1
+  export OPENAI_API_KEY={key or "local"}
+
+{_agents(tiers, f"{program} launch {{}}{url_option}")}
+To see what it does, open {url}/mlx-stack/, or:
+
+  {program} status --watch{url_option}
+  {program} events --follow{url_option}
+
+Ctrl-C stops all of it."""
 
 
 def _agents(tiers: Sequence[LocalTier], command: str) -> str:
     """Say how to start the coding agents that work with these models: the demo models suit none."""
     window = tiers[0].context_window or TierSettings(model="").context_window
     fitting = [c.name for c in CLIENTS if c.name in _OFFERED and c.prompt_tokens < window]
-    if not fitting or any(tier.is_demo for tier in tiers):
-        more = " with a larger window" if not fitting else ""
-        return (
-            f"A coding agent needs a real model{more}: stop this and run\n"
-            "\n  make run ARGS='--tier fast=MODEL --tier standard='    (docs/agents.md)\n"
-        )
-    lines = "\n".join(f"  {command.format(name)}" for name in fitting)
-    return f"Or a coding agent:\n\n{lines}\n"
+    if fitting and not any(tier.is_demo for tier in tiers):
+        lines = "\n".join(f"  {command.format(name)}" for name in fitting)
+        return f"Or a coding agent:\n\n{lines}\n"
+    more = "" if fitting else " with a larger window"
+    return (
+        f"A coding agent needs a real model{more}: stop this and run\n"
+        "\n  make run ARGS='--tier fast=MODEL --tier standard='    (docs/agents.md)\n"
+    )
