@@ -182,67 +182,6 @@ def test_what_can_not_be_done_is_said(argv: list[str], said: str, agents: Agents
     assert said in agents.refused(*argv)
 
 
-CLAUDE_FILE = """\
-{
-  "apiKeyHelper": "my-own-helper",
-  "env": {
-    "ANTHROPIC_AUTH_TOKEN": "local",
-    "ANTHROPIC_MODEL": "auto",
-    "MINE": "1"
-  }
-}
-"""
-CODEX_FILE = """\
-# mlx-stack-proxy: begin
-model = "auto"
-# mlx-stack-proxy: end
-#mlx-stack-proxy# model = "mine"
-approval_policy = "never"
-"""
-
-
-@pytest.mark.parametrize(
-    ("client", "file", "text", "named"),
-    [
-        ("claude-code", ".claude/settings.json", CLAUDE_FILE, ["AUTH_TOKEN", "env.ANTHROPIC_MO"]),
-        ("codex", ".codex/config.toml", CODEX_FILE, ["lines 1 to 3: all", "line 4: only its"]),
-        (
-            "opencode",
-            ".config/opencode/opencode.json",
-            '{"model": "mlx-stack/auto", "small_model": "mine", "provider": {"mlx-stack": {}}}',
-            ["model", "provider.mlx-stack"],
-        ),
-        ("qwen-code", ".qwen/settings.json", '{"env": {"OPENAI_API_KEY": "local"}}', ["OPENAI_"]),
-    ],
-)
-def test_what_an_older_write_left_is_named_and_stays(
-    client: str, file: str, text: str, named: list[str], agents: Agents
-) -> None:
-    path = agents.typed.write(text, file)
-    agents.typed.write("{}", f"{file}.before-mlx-stack")
-    ran = agents.typed("agents", client, "--model", "big")
-    lines = ran.err[ran.err.index(f"# ~/{file} has settings of an older `agents") :].splitlines()
-    assert len(lines) == len(named) + 2
-    assert all(part in line for part, line in zip(named, lines[1:], strict=False))
-    assert lines[-1].endswith(f"~/{file}.before-mlx-stack")
-    assert path.read_text() == text
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '{"env": {"ANTHROPIC_MODEL": "opus", "ANTHROPIC_AUTH_TOKEN": "sk-mine"}}',
-        '{"permissions": {"defaultMode": "local"}}',
-        "{ // mine\n}",
-        "[]",
-        "",
-    ],
-)
-def test_a_users_own_settings_are_not_named(text: str, agents: Agents) -> None:
-    agents.typed.write(text, ".claude/settings.json")
-    assert "older" not in agents.typed("agents", "claude-code").err
-
-
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda one: one.name)
 def test_each_client_has_its_section(client: Client) -> None:
     assert client.title in {*SECTIONS, "OpenAI's SDK, and all that is built on it"}

@@ -2,5 +2,5 @@
 
 ``clients`` is the table: a row for each client. ``command`` asks the running proxy what a client
 must know, and starts the client or prints the same to be pasted. Neither changes a file of the
-client's; ``leftovers`` finds what an older version wrote there.
+client's.
 """

@@ -81,8 +81,6 @@ class Client:
     pasted: Callable[[Setup], str] | None = None  # lines for `place`, in place of variables
     place: str = ""  # where those lines go
     says: str = ""  # a further remark for the user
-    file: str = ""  # below the home folder: where `agents --write` of 0.2 put its settings
-    written: tuple[str, ...] = ()  # further keys that it put there, next to `variables` and `key`
 
 
 def _claude_variables(proxy: Setup) -> dict[str, str]:
@@ -193,8 +191,6 @@ CLIENTS = (
         key=("ANTHROPIC_AUTH_TOKEN",),
         launch_flags=_claude_settings,
         says="Its web search runs at Anthropic and is refused.",
-        file=".claude/settings.json",
-        written=("CLAUDE_CODE_SIMPLE",),
     ),
     Client(
         name="codex",
@@ -204,7 +200,6 @@ CLIENTS = (
         install="npm install -g @openai/codex",
         prompt_tokens=13_000,
         flags=_codex_flags,
-        file=".codex/config.toml",
     ),
     Client(
         name="opencode",
@@ -215,7 +210,6 @@ CLIENTS = (
         prompt_tokens=8_700,
         variables=_opencode_variables,
         says="`npm` may also be @ai-sdk/anthropic (Messages) or @ai-sdk/openai (Responses).",
-        file=".config/opencode/opencode.json",
     ),
     Client(
         name="qwen-code",
@@ -228,12 +222,6 @@ CLIENTS = (
         key=("OPENAI_API_KEY",),
         flags=lambda proxy: ("--auth-type", "openai", "--model", proxy.model),
         says="It learns the window only from model.generationConfig.contextWindowSize in its file.",
-        file=".qwen/settings.json",
-        written=(
-            "security.auth.selectedType",
-            "model.name",
-            "model.generationConfig.contextWindowSize",
-        ),
     ),
     Client(
         name="aider",
@@ -248,7 +236,6 @@ CLIENTS = (
             "AIDER_OPENAI_API_BASE": f"{proxy.url}/v1",
         },
         key=("AIDER_OPENAI_API_KEY",),
-        file=".aider.conf.yml",
     ),
     Client(
         name="continue",
@@ -257,7 +244,6 @@ CLIENTS = (
         pasted=_continue_file,
         place="~/.continue/config.yaml",
         says="`provider` may also be anthropic (Messages), with the same apiBase.",
-        file=".continue/config.yaml",
     ),
     Client(
         name="cline",

@@ -11,7 +11,6 @@ import os
 import shlex
 import shutil
 import sys
-from pathlib import Path
 from typing import Any
 
 from ... import __version__
@@ -25,7 +24,6 @@ from ..local_stack.configs import KEY_VARIABLE
 from ..local_stack.run_directory import take_key
 from ..remote.client import Found, NoAnswer, Remote, add_url, remote_of
 from .clients import ANY_KEY, CLIENTS, Client, Setup, setup
-from .leftovers import BACKUP, left_in
 
 
 def add_launch(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +65,6 @@ def launch(args: argparse.Namespace) -> int:
     path = shutil.which(client.program)
     if path is None:
         raise CommandError(f"{client.title} isn't installed: {client.install}")
-    _name_leftovers(client, proxy)
     key = os.environ[proxy.key_variable] if proxy.key_variable else ANY_KEY
     variables = {**client.variables(proxy), **dict.fromkeys(client.key, key)}
     flags = [*client.flags(proxy), *client.launch_flags(proxy)]
@@ -104,7 +101,6 @@ def agents(args: argparse.Namespace) -> int:
         print_error(
             f"# The key is the value of {proxy.key_variable}, which the client's shell needs."
         )
-    _name_leftovers(client, proxy)
     return 0
 
 
@@ -185,19 +181,3 @@ def _key_variable(said: dict[str, Any], remote: Remote, found: Found, *, optiona
         whose = "LiteLLM's key" if said["key"] == "litellm" else "one of server.api_keys"
         raise CommandError(f"the proxy requires a key: first export {variable}=…, with {whose}")
     return ""
-
-
-def _name_leftovers(client: Client, proxy: Setup) -> None:
-    """Print what an older `agents --write` left in the client's file, if anything."""
-    file = Path.home() / client.file
-    try:
-        lines = left_in(file.read_text(encoding="utf-8", errors="replace"), client, proxy)
-    except OSError:  # there is none
-        return
-    if not lines:
-        return
-    print_error(f"# ~/{client.file} has settings of an older `agents --write`. To remove:")
-    for line in lines:
-        print_error(f"#   {line}")
-    if file.with_name(file.name + BACKUP).exists():
-        print_error(f"# The file as it was before: ~/{client.file}{BACKUP}")
