@@ -50,18 +50,3 @@ def test_one_thing_wrong(more: dict[str, Any], said: str) -> None:
 @pytest.mark.parametrize("odd", [None, [], "x", {"router_settings": [], "model_list": {"a": 1}}])
 def test_odd_files_break_nothing(odd: Any) -> None:
     assert len(list(advice.on_litellm(odd))) == 2  # retries not set, cool-downs on
-
-
-@pytest.mark.parametrize(
-    ("key", "variable", "literal"),
-    [
-        ("os.environ/MY_KEY", "MY_KEY", None),
-        ("sk-1234", None, "sk-1234"),
-        (None, None, None),
-        ("", None, None),
-        (7, None, None),
-    ],
-)
-def test_where_the_key_is(key: Any, variable: str | None, literal: str | None) -> None:
-    config = {"general_settings": {"master_key": key}}
-    assert advice.master_key(config) == (variable, literal)

@@ -26,7 +26,7 @@ from ...settings_source import DEFAULT_FILE, from_mapping
 from .. import CommandError
 from ..asking import LiteLLM, NoModels
 from ..local_stack.run_directory import shown, take_key
-from . import advice
+from .advice import on_litellm
 from .model_groups import (
     Groups,
     filled_in,
@@ -43,6 +43,7 @@ MLX_STACK = Path("~/.mlx-stack")
 _HEALTH_SECONDS = 2.0
 _DEFAULT = UpstreamSettings()
 _HTTP_PORT = 80
+_KEY_FROM = "os.environ/"
 _WIDTH = 80
 
 
@@ -87,7 +88,11 @@ def run(args: argparse.Namespace) -> int:
             "name its file with --litellm-config; `mlx-stack-proxy up` starts a whole stack of its "
             "own."
         )
-    text = _text(args.inside, proposal, inventory, base_url)
+    upstream = {"base_url": base_url, "api_key_env": inventory.key_variable}
+    changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
+    port = urlsplit(base_url).port or _HTTP_PORT
+    text = text_of(proposal, changed, inventory.sources, port if args.inside else None)
+    from_mapping(yaml.safe_load(text), "the proposal")  # it loads
     if args.dry_run:
         sys.stdout.write(text)
         return 0
@@ -107,8 +112,15 @@ class Inventory:
     sources: list[str] = field(default_factory=list)  # where the groups are from, for the file
     remarks: list[str] = field(default_factory=list)  # sentences for the user
     file: str = ""  # LiteLLM's configuration file, as people write it; "": none
-    advice: list[str] = field(default_factory=list)  # what to change in that file
-    key_variable: str = UpstreamSettings().api_key_env or ""  # the variable with LiteLLM's key
+    config: Any = None  # its content
+    key_variable: str = _DEFAULT.api_key_env or ""  # the variable with LiteLLM's key
+
+
+def _with_litellms_file(path: str | None) -> Inventory:
+    file = Path(path or MLX_STACK / "litellm.yaml").expanduser()
+    if path is None and not file.exists():
+        return Inventory()
+    return Inventory(config=_parsed(file), file=shown(file), sources=[shown(file)])
 
 
 async def _look(base_url: str, litellm_config: str | None) -> Inventory:
@@ -116,41 +128,30 @@ async def _look(base_url: str, litellm_config: str | None) -> Inventory:
 
     ``litellm_config``: LiteLLM's file; None means mlx-stack's, if there is one.
     """
-    found = Inventory()
-    config = _litellm_file(litellm_config, found)
-    in_file = from_entries(mapping(config).get("model_list"))
-    in_stack = _stack(found)
-    key = _key(found, config)
-    litellm = LiteLLM(UpstreamSettings(base_url=base_url), key, found.key_variable)
+    found = _with_litellms_file(litellm_config)
+    in_file = from_entries(mapping(found.config).get("model_list"))
+    in_stack, live = _stack(found), Groups()
+    litellm = LiteLLM(UpstreamSettings(base_url=base_url), _key(found), found.key_variable)
     async with contextlib.aclosing(litellm):
-        live: Groups = {}
         try:
             listed = from_model_list(orjson.loads(await litellm.models()))
             found.sources.insert(0, f"LiteLLM at {base_url}")
             details = from_info(await litellm.details())
-            live = {name: details.get(name, group) for name, group in listed.items()}
-            live = filled_in(live, listed)
+            live = filled_in({name: details.get(name, listed[name]) for name in listed}, listed)
         except NoModels as error:
             what = f"LiteLLM at {base_url}: {error}. To do: {error.next_step}."
             found.remarks.append(what)
         if missing := ", ".join(name for name in in_file if live and name not in live):
             message = f"In {found.file}, but not listed by LiteLLM: {missing}."
             found.remarks.append(f"{message} Was it started with that file?")
-        found.groups = filled_in(live or in_file or in_stack, in_file, in_stack)
-        await _add_health_urls(litellm, found.groups, base_url)
+        groups = found.groups = filled_in(live or in_file or in_stack, in_file, in_stack)
+        urls = {name: url for name, group in groups.items() if (url := health_url(group, base_url))}
+        asked = (litellm.upstream.answers(url, _HEALTH_SECONDS) for url in urls.values())
+        answers = zip(urls.items(), await asyncio.gather(*asked), strict=True)
+        groups |= {
+            name: replace(groups[name], health_url=url) for (name, url), yes in answers if yes
+        }
     return found
-
-
-def _litellm_file(path: str | None, found: Inventory) -> Any:
-    """Parse LiteLLM's file (at ``path``, else mlx-stack's); return None if there is none."""
-    file = Path(path or MLX_STACK / "litellm.yaml").expanduser()
-    if path is None and not file.exists():
-        return None
-    config = _parsed(file)
-    found.file = shown(file)
-    found.sources.append(found.file)
-    found.advice = list(advice.on_litellm(config))
-    return config
 
 
 def _stack(found: Inventory) -> Groups:
@@ -177,38 +178,20 @@ def _parsed(file: Path) -> Any:
         raise CommandError(f"{file} is not valid YAML") from None
 
 
-def _key(found: Inventory, config: Any) -> str | None:
+def _key(found: Inventory) -> str | None:
     """Return LiteLLM's key from the environment or from its file, for our own questions only."""
-    variable, literal = advice.master_key(config)
-    found.key_variable = variable or found.key_variable
+    key = mapping(mapping(found.config).get("general_settings")).get("master_key")
+    in_file = key if isinstance(key, str) and key else None
+    if in_file is not None and in_file.startswith(_KEY_FROM):
+        found.key_variable, in_file = in_file.removeprefix(_KEY_FROM), None
     if key := os.environ.get(found.key_variable):
-        return key
-    if literal is not None:
+        return str(key)
+    if in_file is not None:
         found.remarks.append(
             f"LiteLLM's key stands in {found.file}, and isn't copied: the proxy takes it from "
             f"the environment, ${found.key_variable}."
         )
-    return literal
-
-
-async def _add_health_urls(litellm: LiteLLM, groups: Groups, base_url: str) -> None:
-    """Ask the model servers that can be reached from here; note the URLs of those that answer."""
-    urls = {name: url for name, group in groups.items() if (url := health_url(group, base_url))}
-    ask = litellm.upstream.answers
-    answers = await asyncio.gather(*(ask(url, _HEALTH_SECONDS) for url in urls.values()))
-    for (name, url), answers_there in zip(urls.items(), answers, strict=True):
-        if answers_there:
-            groups[name] = replace(groups[name], health_url=url)
-
-
-def _text(inside: bool, proposal: Proposal, inventory: Inventory, base_url: str) -> str:
-    """Return the file's text, having checked that it loads. Raises :class:`SettingsError`."""
-    upstream = {"base_url": base_url, "api_key_env": inventory.key_variable}
-    changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
-    port = urlsplit(base_url).port or _HTTP_PORT
-    text = text_of(proposal, changed, inventory.sources, port if inside else None)
-    from_mapping(yaml.safe_load(text), "the proposal")
-    return text
+    return in_file
 
 
 def _report(inventory: Inventory, proposal: Proposal) -> None:
@@ -216,17 +199,18 @@ def _report(inventory: Inventory, proposal: Proposal) -> None:
         _say(f"tier {tier.name}: {tier.group.name} ({tier.note})", "      ")
     for remark in (*inventory.remarks, *proposal.remarks):
         _say(f"- {remark}", "  ")
-    if inventory.advice:
+    advice = list(on_litellm(inventory.config)) if inventory.file else []
+    if advice:
         _say(f"In {inventory.file}, which is left as it is:")
-    for sentence in inventory.advice:
+    for sentence in advice:
         _say(f"- {sentence}", "  ")
 
 
 def _show_next(key_variable: str, key_file: Path | None) -> None:
     """Print the next steps. ``key_file``: the file with the key of a running ``up``'s LiteLLM."""
-    _say(f"Wrote {DEFAULT_FILE}. Next:")
     with_key = "" if key_file is None else f" --env-file {shown(key_file)}"
     key_is_set = os.environ.get(key_variable) and key_file is None
+    _say(f"Wrote {DEFAULT_FILE}. Next:")
     _copied(
         "mlx-stack-proxy check",
         f"mlx-stack-proxy serve{with_key}",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -25,6 +25,7 @@ _LOCAL_PROVIDERS = frozenset(
     {"docker_model_runner", "lemonade", "llamafile", "lm_studio", "ollama", "ollama_chat"}
 )
 _CONTAINER_HOSTS = frozenset({"host.docker.internal", "host.containers.internal"})
+_NETWORK_NAMES = (".local", ".lan", ".internal", ".home.arpa")
 _NOT_CHAT = re.compile(r"embed|rerank|whisper|(^|[-_/])tts|stable-diffusion|moderation", re.I)
 # `8b`, `0.8b`, `8x7b`; not the active part of `30b-a3b`, and not `4bit`.
 _BILLIONS = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)b(?![a-z0-9])", re.I)
@@ -45,15 +46,14 @@ class Deployment:
         host = host_of(self.api_base)
         if is_loopback(host) or host in _CONTAINER_HOSTS:
             return "here"
-        if not host:  # `os.environ/…`, say
+        address = _address(host)
+        # No host: `os.environ/…`, say. At a link-local address a cloud answers with its machine's
+        # credentials (169.254.169.254).
+        if not host or (address is not None and address.is_link_local):
             return "unknown"
-        if (address := _address(host)) is None:
-            local = "." not in host or host.endswith((".local", ".lan", ".internal", ".home.arpa"))
-            return "network" if local else "cloud"
-        # At a link-local address a cloud answers with its machine's credentials (169.254.169.254).
-        if address.is_link_local:
-            return "unknown"
-        return "network" if address.is_private else "cloud"
+        if address is not None:
+            return "network" if address.is_private else "cloud"
+        return "network" if "." not in host or host.endswith(_NETWORK_NAMES) else "cloud"
 
 
 @frozen
@@ -86,16 +86,6 @@ class ModelGroup:
         places = {deployment.place for deployment in self.deployments}
         order: tuple[Place, ...] = ("cloud", "unknown", "network", "here")
         return next((place for place in order if place in places), "unknown")
-
-    def filled_from(self, other: ModelGroup) -> ModelGroup:
-        """Return this group with its missing fields filled in from another source's group."""
-        return replace(
-            self,
-            deployments=self.deployments or other.deployments,
-            window=self.window or other.window,
-            mode=self.mode or other.mode,
-            reasoning=self.reasoning or other.reasoning,
-        )
 
     def _names(self) -> list[str]:
         return [self.name, *(deployment.model for deployment in self.deployments)]
@@ -147,15 +137,12 @@ def _group(name: str, entries: list[Mapping[str, Any]]) -> ModelGroup:
             deployments.append(Deployment(model, base if isinstance(base, str) else None))
     infos = [mapping(entry.get("model_info")) for entry in entries]
     windows = [window for info in infos if (window := info.get("max_input_tokens")) is not True]
-    modes = [info.get("mode") for info in infos]
     return ModelGroup(
         name,
         tuple(deployments),
-        window=min(
-            (int(n) for n in windows if isinstance(n, (int, float)) and n >= 1), default=None
-        ),
-        mode=next((mode for mode in modes if isinstance(mode, str)), None),
-        reasoning=any(info.get("supports_reasoning") is True for info in infos),
+        min((int(n) for n in windows if isinstance(n, (int, float)) and n >= 1), default=None),
+        next((mode for info in infos if isinstance(mode := info.get("mode"), str)), None),
+        any(info.get("supports_reasoning") is True for info in infos),
     )
 
 
@@ -171,15 +158,22 @@ def from_model_list(body: Any) -> Groups:
 
 def from_stack(stack: Any) -> Groups:
     """Return the groups of an mlx-stack ``stacks/*.yaml``: a server on a port for each tier."""
-    entries = []
-    for tier in mappings(mapping(stack).get("tiers")):
-        if isinstance(port := tier.get("port"), int):
-            base, thinks = f"http://localhost:{port}/v1", mapping(tier.get("vllm_flags"))
-            params = {"model": f"openai/{tier.get('model')}", "api_base": base}
-            info = {"supports_reasoning": "reasoning_parser" in thinks}
-            name = tier.get("name")
-            entries.append({"model_name": name, "litellm_params": params, "model_info": info})
-    return from_entries(entries)
+    return from_entries(
+        [
+            {
+                "model_name": tier.get("name"),
+                "litellm_params": {
+                    "model": f"openai/{tier.get('model')}",
+                    "api_base": f"http://localhost:{tier['port']}/v1",
+                },
+                "model_info": {
+                    "supports_reasoning": "reasoning_parser" in mapping(tier.get("vllm_flags"))
+                },
+            }
+            for tier in mappings(mapping(stack).get("tiers"))
+            if isinstance(tier.get("port"), int)
+        ]
+    )
 
 
 def filled_in(first: Groups, *others: Groups) -> Groups:
@@ -187,7 +181,9 @@ def filled_in(first: Groups, *others: Groups) -> Groups:
     filled = dict(first)
     for other in others:
         for name in filled.keys() & other.keys():
-            filled[name] = filled[name].filled_from(other[name])
+            group, fields = filled[name], ("deployments", "window", "mode", "reasoning")
+            missing = {f: getattr(other[name], f) for f in fields if not getattr(group, f)}
+            filled[name] = replace(group, **missing)
     return filled
 
 
@@ -196,6 +192,6 @@ def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def mappings(value: Any) -> Iterable[Mapping[str, Any]]:
+def mappings(value: Any) -> list[Mapping[str, Any]]:
     """Return the mappings in a list; none if the value is not a list."""
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []

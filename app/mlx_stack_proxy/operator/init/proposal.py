@@ -55,8 +55,7 @@ class Proposal:
 
 def propose(groups: Groups) -> Proposal:
     remarks: list[str] = []
-    usable = list(_usable(groups.values(), remarks))
-    tiers = [_tier(name, group) for name, group in _named(usable, remarks)]
+    tiers = [_tier(*named) for named in _named(list(_usable(groups.values(), remarks)), remarks)]
     if tiers and all(tier.group.place == "cloud" for tier in tiers):
         remarks.append("No model of this machine was found; the proxy is made for those.")
     for place, remark in _ON_PLACES.items():
@@ -92,12 +91,9 @@ def health_url(group: ModelGroup, litellm: str) -> str:
     if len(group.deployments) != 1 or group.place not in ("here", "network"):
         return ""
     base = group.deployments[0].api_base or ""
-    address, on_loopback = address_of(base), is_loopback(host_of(base))
-    if not address or (
-        group.place == "here" and not (on_loopback and is_loopback(host_of(litellm)))
-    ):
-        return ""
-    return f"{urlsplit(base).scheme}://{address}/health"
+    reachable = group.place == "network" or all(map(is_loopback, map(host_of, (base, litellm))))
+    address = address_of(base)
+    return f"{urlsplit(base).scheme}://{address}/health" if address and reachable else ""
 
 
 def _usable(groups: Iterable[ModelGroup], remarks: list[str]) -> Iterator[ModelGroup]:
@@ -126,23 +122,20 @@ def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, Mode
     if _LONG not in by_tier and (longest := _longest(near, by_tier)) is not None:
         by_tier[_LONG] = longest
         near.remove(longest)
-    for name in (_FAST, _STANDARD):
-        if name not in by_tier and near:
-            by_tier[name] = near.pop(0)
-    own_tiers: dict[str, ModelGroup] = {}
-    for group in near:  # an allowed name that is free and as close to the group's as possible
-        name = re.sub(r"[^A-Za-z0-9_.-]", "-", group.name).lstrip("_.-")[:60] or "tier"
-        taken = {AUTO, *DEFAULT_TIERS, *own_tiers}
-        names = chain([name], (f"{name}-{number}" for number in count(2)))
-        own_tiers[next(name for name in names if name not in taken)] = group
-    if clouds and _CLOUD not in by_tier:
-        by_tier[_CLOUD] = clouds.pop(0)
+    for name, free in ((_FAST, near), (_STANDARD, near), (_CLOUD, clouds)):
+        if name not in by_tier and free:
+            by_tier[name] = free.pop(0)
     if clouds:
         names_there = ", ".join(group.name for group in clouds)
         remarks.append(f"Also in the cloud, not a tier: {names_there}. Clients may name them.")
-    first = [(name, by_tier[name]) for name in (_FAST, _STANDARD) if name in by_tier]
-    last = [(name, by_tier[name]) for name in (_LONG, _CLOUD) if name in by_tier]
-    return [*first, *own_tiers.items(), *last]
+    own_tiers: dict[str, ModelGroup] = {}
+    for group in near:  # an allowed name that is free and as close to the group's as possible
+        name = re.sub(r"[^A-Za-z0-9_.-]", "-", group.name).lstrip("_.-")[:60] or "tier"
+        names = chain([name], (f"{name}-{number}" for number in count(2)))
+        taken = {AUTO, *DEFAULT_TIERS, *own_tiers}
+        own_tiers[next(name for name in names if name not in taken)] = group
+    ordered = {_FAST: None, _STANDARD: None, **own_tiers, _LONG: None, _CLOUD: None} | by_tier
+    return [(name, group) for name, group in ordered.items() if group is not None]
 
 
 def _longest(near: list[ModelGroup], by_tier: Groups) -> ModelGroup | None:
@@ -170,9 +163,6 @@ def _tier(name: str, group: ModelGroup) -> ProposedTier:
         keys["reasoning"] = True
     if group.health_url:
         keys["health_url"] = group.health_url
-    places = []
-    for deployment in group.deployments:
-        address = address_of(deployment.api_base)
-        places.append(f"{deployment.model} at {address}" if address else deployment.model)
-    note = "; ".join(dict.fromkeys(places)) or "a model that LiteLLM lists"
-    return ProposedTier(name, group, keys, note)
+    servers = [(one.model, address_of(one.api_base)) for one in group.deployments]
+    places = dict.fromkeys(f"{model} at {at}" if at else model for model, at in servers)
+    return ProposedTier(name, group, keys, "; ".join(places) or "a model that LiteLLM lists")

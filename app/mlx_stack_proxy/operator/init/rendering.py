@@ -23,13 +23,13 @@ _CLIENT_KEYS = """\
 # Clients send LiteLLM's key, or none at all; to let in whatever key they send:
 #server: {api_keys: ["*"]}
 """
-_INSIDE = """\
+_INSIDE = f"""\
 # What LiteLLM's own file needs:
-#    {}
-#    {}
+#    {LITELLM_LINES[0]}
+#    {LITELLM_LINES[1]}
 
 # Where LiteLLM listens, for `mlx-stack-proxy status` and the like.
-server: {{port: {}}}
+server: {{{{port: {{}}}}}}
 """
 _ALIASES = """\
 # Claude Code's names for models. An alias is stronger than a model that LiteLLM lists.
@@ -57,38 +57,27 @@ def text_of(
     proposal comes from, for the first line. ``inside``: LiteLLM's port, if the reliability layer
     is to run inside LiteLLM.
     """
-    command = "init" if inside is None else "init --inside"
-    parts = [
-        _prose(
-            f"Written by `mlx-stack-proxy {command}` from {' and '.join(sources)}. Every "
-            "other key has its default: `mlx-stack-proxy check --settings` shows all values, and "
-            "editors read `mlx-stack-proxy config schema`."
-        )
-    ]
-    if inside is not None:
-        parts.append(_INSIDE.format(*LITELLM_LINES, inside))
-    elif upstream:
-        parts.append("upstream:\n" + _lines(2, upstream))
+    head = _prose(
+        f"Written by `mlx-stack-proxy init{'' if inside is None else ' --inside'}` from "
+        f"{' and '.join(sources)}. Every other key has its default: `mlx-stack-proxy check "
+        "--settings` shows all values, and editors read `mlx-stack-proxy config schema`."
+    )
     if inside is None:
+        parts = ["upstream:\n" + _lines(2, upstream)] if upstream else []
         parts.append(_CLIENT_KEYS)
+    else:
+        parts = [_INSIDE.format(inside)]
     tiers = "".join(
         f"{_prose(printable(tier.note), '  # ')}  {as_yaml(tier.name)}:\n{_lines(4, tier.keys)}"
         for tier in proposal.tiers
     )
     parts.append(f"# LiteLLM's model groups, from the weakest to the strongest.\ntiers:\n{tiers}")
-    return "\n".join([*parts, *_escalation(proposal)])
-
-
-def _escalation(proposal: Proposal) -> list[str]:
-    """Return the ``escalation`` section: the aliases, and a commented-out ``cloud_fallback``."""
     section = _ALIASES + _lines(6, proposal.aliases) if proposal.aliases else ""
-    clouds = [tier for tier in proposal.tiers if tier.group.place == "cloud"]
-    if clouds:
-        model = clouds[0].group.deployments[0].model
+    if cloud := next((tier for tier in proposal.tiers if tier.group.place == "cloud"), None):
+        model = cloud.group.deployments[0].model
         above = "" if section else "#reliability:\n#  escalation:\n"
-        name = as_yaml(model.partition("/")[2] or model)
-        section += _CONSENT.format(above, name, clouds[0].name)
-    return [section] if section else []
+        section += _CONSENT.format(above, as_yaml(model.partition("/")[2] or model), cloud.name)
+    return "\n".join([head, *parts, *([section] if section else [])])
 
 
 def _lines(indent: int, keys: Mapping[str, Any]) -> str:
