@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from mlx_stack_proxy.operator.service.commands import Spec
+from mlx_stack_proxy.operator.service.managers import Spec
 
 # Names that XML, a unit file or a shell would each read as something else.
 ODD = 'R&D <1> 100% $HOME "x" it\'s'
 
 
-def spec(folder: Path, **changes: Any) -> Spec:
+PROGRAM = Path("/opt/mlx-stack-proxy/bin/mlx-stack-proxy")
+CONFIG = Path("/etc/mlx-stack-proxy/config.yaml")
+
+
+def spec(folder: Path, program: Path = PROGRAM, config: Path = CONFIG, **changes: Any) -> Spec:
     given: dict[str, Any] = {
-        "program": Path("/opt/mlx-stack-proxy/bin/mlx-stack-proxy"),
-        "config": Path("/etc/mlx-stack-proxy/config.yaml"),
+        "command": (str(program), "serve", "--config", str(config)),
         "folder": folder,
         "kept_in": (folder, folder / "failures"),
         "env_file": folder / "service.env",

@@ -12,10 +12,15 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.operator import CommandError, cli
-from mlx_stack_proxy.operator.service import systemd
-from mlx_stack_proxy.operator.service.launchd import Launchd
-from mlx_stack_proxy.operator.service.machine import Machine
-from mlx_stack_proxy.operator.service.systemd import Systemd, quoted, refuse_hidden
+from mlx_stack_proxy.operator.service import managers
+from mlx_stack_proxy.operator.service.managers import (
+    UNIT,
+    Launchd,
+    Machine,
+    Spec,
+    Systemd,
+    quoted,
+)
 from tests.operator.service.examples import ODD, program_at, spec
 
 ROOT = Path(__file__).parents[3]
@@ -53,7 +58,7 @@ def check_plist(data: dict[str, Any]) -> None:
 
 def test_the_agent(tmp_path: Path) -> None:
     folder = tmp_path / ODD
-    text = Launchd(tmp_path, folder).plist(spec(folder, stop_seconds=75))
+    text = Launchd(tmp_path, folder).text(spec(folder, stop_seconds=75))
     assert "@" not in text
     data = plistlib.loads(text.encode(), fmt=plistlib.FMT_XML)
     check_plist(data)
@@ -69,7 +74,7 @@ def test_the_agent(tmp_path: Path) -> None:
 
 
 def test_the_agents_arguments_are_ones_that_the_command_takes(tmp_path: Path) -> None:
-    plist = plistlib.loads(Launchd(tmp_path, tmp_path).plist(spec(tmp_path)).encode())
+    plist = plistlib.loads(Launchd(tmp_path, tmp_path).text(spec(tmp_path)).encode())
     args = cli.arguments(plist["ProgramArguments"][1:])
     assert args.env_file == tmp_path / "service.env"
     assert args.log_file == tmp_path / "logs" / "proxy.log"
@@ -81,7 +86,7 @@ def test_a_bad_configuration_is_no_failure_for_launchd(
     """With `SuccessfulExit` false it starts anew what fails: not what ends with 0."""
     config = tmp_path / "config.yaml"
     config.write_text("servre: {}")
-    plist = plistlib.loads(Launchd(tmp_path, tmp_path).plist(spec(tmp_path)).encode())
+    plist = plistlib.loads(Launchd(tmp_path, tmp_path).text(spec(tmp_path)).encode())
     asked = plist["ProgramArguments"][-2:]
     assert cli.main(["serve", "--config", str(config), *asked]) == 0
     assert "unknown key `servre`" in capsys.readouterr().err
@@ -89,6 +94,16 @@ def test_a_bad_configuration_is_no_failure_for_launchd(
 
 
 # --- systemd ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def seen_by_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interpreter may lie in a home, which a service of the machine does not see."""
+    monkeypatch.setattr("sys.executable", "/usr/bin/env")
+
+
+def unit(kind: str, spec: Spec) -> str:
+    return Systemd(spec.folder if kind == "user" else None).text(spec)
 
 
 def verified(folder: Path, *arguments: str) -> None:
@@ -112,10 +127,10 @@ def test_a_unit_that_systemd_takes(kind: str, tmp_path: Path) -> None:
     program = program_at(tmp_path / "R&D <1> 100% $HOME" / "mlx-stack-proxy")
     folder = tmp_path / "with blanks 5%"
     folder.mkdir()
-    unit = systemd.unit(kind, spec(folder, program=program, config=tmp_path / ODD))
-    file = tmp_path / "units" / systemd.UNIT
+    text = unit(kind, spec(folder, program=program, config=tmp_path / ODD))
+    file = tmp_path / "units" / UNIT
     file.parent.mkdir()
-    file.write_text(unit)
+    file.write_text(text)
     verified(file.parent, *(("--user",) if kind == "user" else ()), str(file))
 
 
@@ -128,7 +143,7 @@ def no_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def sandbox_of(manager: Systemd) -> Path:
-    return manager.definition.with_name(f"{systemd.UNIT}.d") / "sandbox.conf"
+    return manager.definition.with_name(f"{UNIT}.d") / "sandbox.conf"
 
 
 @pytest.mark.usefixtures("no_programs")
@@ -149,17 +164,17 @@ def test_the_sandbox_of_a_user_is_one_that_systemd_takes(tmp_path: Path) -> None
 def test_the_system_unit_keeps_captured_failures_where_it_may_write(tmp_path: Path) -> None:
     variable = "MLX_STACK_OBSERVABILITY__CAPTURE_PATH"
     line = f"Environment={variable}=/var/lib/mlx-stack-proxy/failures"
-    assert line in systemd.unit("system", spec(tmp_path)).splitlines()
+    assert line in unit("system", spec(tmp_path)).splitlines()
 
 
-def lines_of(unit: str) -> dict[str, str]:
-    plain = [line for line in unit.splitlines() if "=" in line and not line.startswith("#")]
+def lines_of(text: str) -> dict[str, str]:
+    plain = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
     return {line.partition("=")[0]: line.partition("=")[2] for line in plain}
 
 
 @pytest.mark.parametrize("kind", ["user", "system"])
 def test_a_unit_says_what_it_should(kind: str, tmp_path: Path) -> None:
-    said = lines_of(systemd.unit(kind, spec(tmp_path, stop_seconds=75)))
+    said = lines_of(unit(kind, spec(tmp_path, stop_seconds=75)))
     assert said["ExecStart"] == (
         "/opt/mlx-stack-proxy/bin/mlx-stack-proxy serve --config /etc/mlx-stack-proxy/config.yaml"
     )
@@ -185,18 +200,15 @@ def test_the_units_leave_the_memory_pressure_to_be_read() -> None:
 def test_a_program_with_quotes_in_its_path_is_refused(tmp_path: Path) -> None:
     for name in ("it's", 'a"b', "a\\b"):
         with pytest.raises(CommandError, match="quotes"):
-            systemd.unit("user", spec(tmp_path, program=tmp_path / name))
+            unit("user", spec(tmp_path, program=tmp_path / name))
 
 
-def test_a_system_unit_is_refused_what_it_could_not_see(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.executable", "/usr/bin/env")
+def test_a_system_unit_is_refused_what_it_could_not_see(tmp_path: Path) -> None:
     for place in ("/home/ada/bin/mlx-stack-proxy", "/root/.local/bin/mlx-stack-proxy"):
         with pytest.raises(CommandError, match=r"does not see.*--user"):
-            refuse_hidden(spec(tmp_path, program=Path(place)))
+            unit("system", spec(tmp_path, program=Path(place)))
     with pytest.raises(CommandError, match=r"/home/ada/config.yaml is below /home"):
-        refuse_hidden(spec(tmp_path, config=Path("/home/ada/config.yaml")))
+        unit("system", spec(tmp_path, config=Path("/home/ada/config.yaml")))
 
 
 @pytest.mark.parametrize(
@@ -219,14 +231,15 @@ def test_a_line_end_in_a_path_makes_no_second_line() -> None:
 
 
 @pytest.mark.usefixtures("no_programs")
-@pytest.mark.parametrize("says", systemd._NO_NAMESPACES, ids=lambda pair: pair[0].name)
+@pytest.mark.parametrize("said", ["0\n", "1\n"])
 def test_a_kernel_without_namespaces_gets_a_unit_without_them(
-    says: tuple[Path, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(systemd, "_says", lambda file: says[1] if file == says[0] else "")
+    (tmp_path / "kernel").write_text(said)
+    files = {tmp_path / "missing": "1", tmp_path / "kernel": "0"}
+    monkeypatch.setattr(managers, "NO_NAMESPACES", files)
     manager = Systemd(tmp_path / "units")
     manager.install(Machine(dry=False), spec(tmp_path))
-    assert manager.definition.exists() and not sandbox_of(manager).exists()
-    assert any("namespaces" in note for note in manager.notes())
-    monkeypatch.setattr(systemd, "_says", lambda file: "")
-    assert Systemd(tmp_path).notes() == []
+    refused = said == "0\n"
+    assert manager.definition.exists() and sandbox_of(manager).exists() is not refused
+    assert any("namespaces" in note for note in manager.notes) is refused

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlx_stack_proxy.operator import CommandError
-from mlx_stack_proxy.operator.service import commands, launchd, machine, systemd
+from mlx_stack_proxy.operator.service import commands, managers
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.operator.conftest import Ran, Typed
 from tests.operator.service.examples import ODD, program_at
@@ -80,9 +80,9 @@ def service(tmp_path: Path, typed: Typed) -> Service:
     patch.setenv("LITELLM_MASTER_KEY", "sk-secret")
     patch.setenv("PATH", f"{service.fake}:{os.environ['PATH']}")
     patch.setattr(commands, "program", lambda: program)
-    patch.setattr(machine, "PAUSE_SECONDS", 0.0)
-    patch.setattr(launchd, "answers", lambda _: service.answers())
-    patch.setattr(systemd, "LINGERING", tmp_path / "lingering")
+    patch.setattr(managers, "PAUSE_SECONDS", 0.0)
+    patch.setattr(managers, "answers", lambda _: service.answers())
+    patch.setattr(managers, "LINGERING", tmp_path / "lingering")
     service.on("linux")
     return service
 
@@ -158,7 +158,7 @@ def test_launchd_is_waited_for_and_asked_again(service: Service) -> None:
     launchctl.write_text(launchctl.read_text().replace("-ge 3", "-ge 99"))
     ran = service("install")
     assert (ran.code, "bootstrap" in ran.err) == (1, True)
-    assert service.asked.count("bootstrap") == launchd.TRIES
+    assert service.asked.count("bootstrap") == managers.TRIES
 
 
 def test_another_program_on_the_port_is_not_taken_for_the_service(service: Service) -> None:
@@ -176,7 +176,7 @@ def test_what_does_not_start_is_said_with_its_own_last_words(
     platform: str, shows: str, service: Service
 ) -> None:
     service.on(platform)
-    service.typed.monkeypatch.setattr(launchd, "START_SECONDS", 0.0)
+    service.typed.monkeypatch.setattr(managers, "START_SECONDS", 0.0)
     service.fail("user?restart")
     service.answers = lambda: False
     code, out, err = service("install")
@@ -205,7 +205,7 @@ def test_a_restart_with_a_bad_file_stops_nothing(platform: str, service: Service
 
 @pytest.mark.parametrize("lingers", ["", "already", "refused"])
 def test_lingering_ends_only_where_install_began_it(lingers: str, service: Service) -> None:
-    lingering = systemd.LINGERING / getpass.getuser()
+    lingering = managers.LINGERING / getpass.getuser()
     lingering.parent.mkdir()
     if lingers == "already":
         lingering.touch()

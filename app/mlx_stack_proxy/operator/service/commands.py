@@ -8,43 +8,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...frozen import frozen
 from ...local_address import url_of
 from ...server.workers import check_servable
 from ...settings import ENV_PREFIX, Settings
 from ...settings_source import CONFIG_VARIABLE, find_file, load
 from .. import CommandError
 from . import env_file
-from .launchd import Launchd
-from .machine import Machine
-from .systemd import Systemd, refuse_hidden
+from .managers import Launchd, Machine, Spec, Systemd
 
 STOP_MARGIN_SECONDS = 15  # for the end itself, after the grace for running exchanges
-
-
-_SCOPES = {
-    "--user": "a service of the current user (default)",
-    "--system": "a service of the machine (Linux, as root)",
-}
-
-
-@frozen
-class Spec:
-    """The service's command, files and limits."""
-
-    program: Path
-    config: Path | None  # None: the defaults, or config.yaml in `folder`
-    folder: Path  # the working folder
-    kept_in: tuple[Path, ...]  # the folders of the state file and of captured failures
-    env_file: Path
-    stop_seconds: int  # how long the manager waits for the end before it kills
-    health_url: str  # answers once the proxy serves
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """The command line, without the options that only one of the managers adds."""
-        config = ("--config", str(self.config)) if self.config is not None else ()
-        return (str(self.program), "serve", *config)
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
@@ -54,23 +26,29 @@ def add_service(parser: argparse.ArgumentParser) -> None:
         ("uninstall", _uninstall, "stop and remove the service; configuration and data stay"),
         ("restart", _restart, "stop the service cleanly and start it again"),
         ("status", lambda args: manager(args.system).status(), "show the service's state"),
-        ("logs", _logs, "show the service's log"),
+        (
+            "logs",
+            lambda args: manager(args.system).logs(args.lines, args.follow),
+            "show the service's log",
+        ),
     ):
         action = actions.add_parser(name, help=text)
-        scope = action.add_mutually_exclusive_group()
-        for option, kind in (("--user", "store_false"), ("--system", "store_true")):
-            scope.add_argument(option, dest="system", action=kind, help=_SCOPES[option])
         action.set_defaults(run=command, system=False)
+        scope = action.add_mutually_exclusive_group()
+        about = "a service of the current user (default)"
+        scope.add_argument("--user", dest="system", action="store_false", help=about)
+        about = "a service of the machine (Linux, as root)"
+        scope.add_argument("--system", action="store_true", help=about)
         if name == "install":
             action.add_argument("--config", metavar="FILE", help="default: as for `serve`")
         if name == "logs":
-            newest = "the last ones; default: 100"
-            action.add_argument("--lines", "-n", type=int, default=100, help=newest)
-            follow = "follow the log until Ctrl-C"
-            action.add_argument("--follow", "-f", action="store_true", help=follow)
+            about = "the last ones; default: 100"
+            action.add_argument("--lines", "-n", type=int, default=100, help=about)
+            about = "follow the log until Ctrl-C"
+            action.add_argument("--follow", "-f", action="store_true", help=about)
         if name in ("install", "uninstall", "restart"):
-            dry = "print what would be done, and do nothing"
-            action.add_argument("--dry-run", action="store_true", help=dry)
+            about = "print what would be done, and do nothing"
+            action.add_argument("--dry-run", action="store_true", help=about)
 
 
 def manager(system: bool, platform: str = sys.platform) -> Launchd | Systemd:
@@ -98,10 +76,9 @@ def _env_file(system: bool) -> Path:
 
 def describe(args: argparse.Namespace, settings: Settings) -> Spec:
     """Describe the service to install. Raises :class:`CommandError`, :class:`SettingsError`."""
-    config_file = find_file(args.config, os.environ)
-    spec = Spec(
-        program=program(),
-        config=config_file.resolve() if config_file is not None else None,
+    file = find_file(args.config, os.environ)  # None: the defaults, or config.yaml in its folder
+    return Spec(
+        (str(program()), "serve", *(("--config", str(file.resolve())) if file else ())),
         folder=_folder(args.system),
         kept_in=(
             Path(settings.state.path).expanduser().absolute().parent,
@@ -111,9 +88,6 @@ def describe(args: argparse.Namespace, settings: Settings) -> Spec:
         stop_seconds=int(settings.server.shutdown_grace_seconds) + STOP_MARGIN_SECONDS,
         health_url=f"{url_of(settings.server)}/health",
     )
-    if args.system:
-        refuse_hidden(spec)
-    return spec
 
 
 def program() -> Path:
@@ -143,9 +117,10 @@ def _install(args: argparse.Namespace) -> int:
     check_servable(settings)  # `serve` would refuse it
     service, machine = manager(args.system), Machine(args.dry_run)
     spec = describe(args, settings)
-    notes = [*service.notes(), *_keep_variables(machine, spec, settings)]
+    service.text(spec)  # raises what stands in the way, before anything is done
+    notes = [*service.notes, *_keep_variables(machine, spec, settings)]
     service.install(machine, spec)
-    if spec.config is None:
+    if "--config" not in spec.command:
         notes.append(f"no configuration file: the defaults, or {spec.folder}/config.yaml")
     if not args.dry_run:
         print(f"installed, and it serves: {service.definition}")
@@ -156,14 +131,14 @@ def _install(args: argparse.Namespace) -> int:
 
 def _keep_variables(machine: Machine, spec: Spec, settings: Settings) -> list[str]:
     """Write the environment file; if there is one, leave it and return notes on what it lacks."""
-    variables = needed_variables(settings, os.environ)
-    if spec.env_file.exists():
-        existing = env_file.read(spec.env_file)
+    variables, file = needed_variables(settings, os.environ), spec.env_file
+    if file.exists():
+        existing = env_file.read(file)
         lacking = [n for n, value in variables.items() if value is not None and n not in existing]
-        return [f"{spec.env_file} is left as it is, and lacks {name}" for name in lacking]
-    machine.folder(spec.env_file.parent, 0o755 if spec.env_file.parent != spec.folder else 0o700)
-    hidden_text = env_file.text_of(variables, hide=True)
-    machine.write(spec.env_file, env_file.text_of(variables), 0o600, hidden_text)
+        return [f"{file} is left as it is, and lacks {name}" for name in lacking]
+    machine.folder(file.parent, 0o755 if file.parent != spec.folder else 0o700)
+    hidden = env_file.text_of(variables, hide=True)
+    machine.write(file, env_file.text_of(variables), 0o600, hidden)
     return []
 
 
@@ -171,11 +146,10 @@ def _uninstall(args: argparse.Namespace) -> int:
     service = manager(args.system)
     was_installed = service.definition.exists()
     service.uninstall(Machine(args.dry_run))  # even without a definition: other parts may be left
-    if args.dry_run:
-        return 0
-    if not was_installed:
-        raise CommandError(f"none was installed: {service.definition} is not there")
-    print("uninstalled; configuration, environment file, logs and state are left")
+    if not args.dry_run:
+        if not was_installed:
+            raise CommandError(f"none was installed: {service.definition} is not there")
+        print("uninstalled; configuration, environment file, logs and state are left")
     return 0
 
 
@@ -194,7 +168,3 @@ def _restart(args: argparse.Namespace) -> int:
     if not args.dry_run:
         print("restarted, and it serves")
     return 0
-
-
-def _logs(args: argparse.Namespace) -> int:
-    return manager(args.system).logs(args.lines, args.follow)

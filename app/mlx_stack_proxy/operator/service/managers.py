@@ -1,0 +1,338 @@
+"""launchd and systemd: how each sets up, asks and removes the service.
+
+Both fill in a template of ``deploy/`` and give each step to a :class:`Machine`, which takes it or,
+for ``--dry-run``, prints it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import plistlib
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+import httpx
+
+from ...frozen import frozen
+from .. import CommandError, deploy_path, replace_file
+
+PAUSE_SECONDS = 0.5  # between two looks or tries
+LABEL = "com.mlx-stack.proxy"
+TRIES = 5  # `bootstrap` fails with `Input/output error` while the old service still ends
+GONE_SECONDS = 10  # for launchd itself, after the time that the proxy has to end (ExitTimeOut)
+START_SECONDS = 60  # limit until the proxy answers
+UNIT = "mlx-stack-proxy.service"
+SYSTEM_UNITS = Path("/etc/systemd/system")
+LINGERING = Path("/var/lib/systemd/linger")  # systemd keeps a file here for each lingering user
+# Folders that ProtectHome hides from the system unit.
+_HIDDEN = (Path("/home"), Path("/root"), Path("/run/user"))
+# Files of the kernel, each with its content where users may not make namespaces.
+NO_NAMESPACES = {
+    Path("/proc/sys/user/max_user_namespaces"): "0",
+    Path("/proc/sys/kernel/unprivileged_userns_clone"): "0",
+    Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"): "1",
+}
+_NO_SYSTEMD = (
+    "is there a systemd here? In a container there is none: let that run `mlx-stack-proxy serve`"
+)
+_NO_USERS_SYSTEMD = f"{_NO_SYSTEMD}. After `su` yours isn't reached: log in as the user itself"
+
+
+@frozen
+class Spec:
+    """The service's command, files and limits."""
+
+    command: tuple[str, ...]  # without the options that only one of the managers adds
+    folder: Path  # the working folder
+    kept_in: tuple[Path, ...]  # the folders of the state file and of captured failures
+    env_file: Path
+    stop_seconds: int  # how long the manager waits for the end before it kills
+    health_url: str  # answers once the proxy serves
+
+
+class Machine:
+    """Takes each step, or with ``dry`` only prints it."""
+
+    def __init__(self, dry: bool) -> None:
+        self._dry = dry
+
+    def folder(self, path: Path, mode: int = 0o700) -> None:
+        if not self._printed(f"# make the folder {path} (mode {mode:04o}), if it does not exist"):
+            path.mkdir(parents=True, exist_ok=True, mode=mode)
+
+    def write(self, path: Path, content: str, mode: int = 0o644, shown: str = "") -> None:
+        """Write a file. ``shown``: for a dry run, in place of a content with secrets."""
+        if not self._printed(f"# write {path} (mode {mode:04o}):\n{shown or content}"):
+            replace_file(path, content, mode)
+
+    def remove(self, path: Path) -> None:
+        """Remove a file, or a folder if it is empty: other files in it are not ours."""
+        if self._printed(f"# remove {path}, if it exists"):
+            return
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+        elif not any(path.iterdir()):
+            path.rmdir()
+
+    def runs(self, *argv: str, tries: int = 1) -> bool:
+        """Run a program until it succeeds, ``tries`` times at most; return whether it did."""
+        return self.until(shlex.join(argv), lambda: run(*argv) == 0, tries)
+
+    def must(self, *argv: str, hint: str = "", tries: int = 1) -> None:
+        """Run a program. Raises :class:`CommandError`, with ``hint``, if it fails."""
+        if not self.runs(*argv, tries=tries):
+            raise CommandError(f"`{shlex.join(argv)}` failed{': ' if hint else ''}{hint}")
+
+    def until(self, step: str, condition: Callable[[], bool], looks: float) -> bool:
+        """Look, pausing in between, whether ``condition()``; return whether it became true.
+
+        ``step``: what is waited for, as a dry run prints it; it then counts as true.
+        """
+        if self._printed(step):
+            return True
+        while not (is_met := condition()) and (looks := looks - 1) > 0:
+            time.sleep(PAUSE_SECONDS)
+        return is_met
+
+    def _printed(self, text: str) -> bool:
+        """Print what would be done, if this is a dry run; return whether it is one."""
+        if self._dry:
+            print(text)
+        return self._dry
+
+
+def run(*argv: str, silent: bool = False) -> int:
+    """Run a program; return its exit code. Raises :class:`CommandError` if it doesn't exist."""
+    output = subprocess.DEVNULL if silent else None
+    try:
+        return subprocess.run(argv, check=False, stdout=output, stderr=output).returncode  # noqa: S603  # launchctl and the like
+    except FileNotFoundError:
+        raise CommandError(f"the program {argv[0]} is not on this machine") from None
+
+
+def filled(name: str, **values: str) -> str:
+    """Return a template of ``deploy/`` with each ``@NAME@`` replaced by its value."""
+    text = deploy_path(name).read_text(encoding="utf-8")
+    return re.sub(r"@([A-Z_]+)@", lambda match: values[match[1]], text)
+
+
+def answers(url: str) -> bool:
+    """Whether a GET of the URL is answered with 200."""
+    try:
+        return httpx.get(url, timeout=5, trust_env=False).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+class Launchd:
+    """The proxy as a user agent (macOS). ``folder``: where the log is kept, in ``logs/``.
+
+    launchd reads a definition only when it loads it, and ``bootout`` returns before the service is
+    gone. So each change stops the service, waits until launchd no longer has it, loads it again,
+    and waits until the proxy answers at its health URL, since launchd can't tell that it serves.
+    """
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self.definition = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+        self._log = folder / "logs" / "proxy.log"
+        self.notes = [
+            f"the log is {self._log}; the proxy rotates it itself, at 10 MB, and keeps five"
+        ]
+        self._domain = f"gui/{os.getuid()}"
+        self._target = f"{self._domain}/{LABEL}"
+
+    def install(self, machine: Machine, spec: Spec) -> None:
+        """Install and start the service, replacing an old one. Raises :class:`CommandError`."""
+        machine.folder(self._log.parent)
+        self._stop(machine)
+        machine.write(self.definition, self.text(spec))
+        self._start(machine, spec.health_url)
+
+    def restart(self, machine: Machine, health_url: str) -> None:
+        self._stop(machine)
+        self._start(machine, health_url)
+
+    def uninstall(self, machine: Machine) -> None:
+        self._stop(machine)
+        machine.remove(self.definition)
+
+    def _stop(self, machine: Machine) -> None:
+        """Stop the service; wait until launchd has forgotten it. Raises :class:`CommandError`."""
+        machine.runs("launchctl", "bootout", self._target)
+        seconds = self._installed().get("ExitTimeOut", 0) + GONE_SECONDS
+        query = ("launchctl", "print", self._target)
+        step, looks = f"# wait until {LABEL} is gone", seconds / (PAUSE_SECONDS or 1)
+        if not machine.until(step, lambda: run(*query, silent=True) != 0, looks):
+            raise CommandError(f"launchd still has {LABEL} after {seconds} s")
+
+    def _start(self, machine: Machine, url: str) -> None:
+        if not machine.until(f"# wait until nothing answers at {url}", lambda: not answers(url), 1):
+            raise CommandError(f"{url} answers, though the service is stopped: another process?")
+        machine.must("launchctl", "enable", self._target)
+        machine.must("launchctl", "bootstrap", self._domain, str(self.definition), tries=TRIES)
+        looks = START_SECONDS / (PAUSE_SECONDS or 1)
+        if not machine.until(f"# wait until {url} answers", lambda: answers(url), looks):
+            self.logs(20, follow=False)
+            raise CommandError(f"it does not answer at {url} after {START_SECONDS:g} s")
+
+    def text(self, spec: Spec) -> str:
+        options = ("--env-file", str(spec.env_file), "--log-file", str(self._log))
+        # launchd restarts a service that fails, which is useless if its configuration is wrong.
+        words = [*spec.command, *options, "--config-error-exit", "0"]
+        return filled(
+            f"launchd/{LABEL}.plist",
+            ARGUMENTS="\n    ".join(f"<string>{escape(word)}</string>" for word in words),
+            FOLDER=escape(str(spec.folder)),
+            LOG=escape(str(self._log)),
+            STOP_SECONDS=str(spec.stop_seconds),
+        )
+
+    def command(self) -> list[str] | None:
+        """Return the command that the definition runs; None if there is no definition."""
+        return self._installed().get("ProgramArguments")
+
+    def _installed(self) -> dict[str, Any]:
+        there = self.definition.exists()
+        return plistlib.loads(self.definition.read_bytes()) if there else {}
+
+    def status(self) -> int:
+        return run("launchctl", "print", self._target)
+
+    def logs(self, lines: int, follow: bool) -> int:
+        # -F goes on with the new file after the log is rotated.
+        return run("tail", "-n", str(lines), *(("-F",) if follow else ()), str(self._log))
+
+
+class Systemd:
+    """The proxy as a unit (Linux). ``units``: the folder of the user's units; None: the machine's.
+
+    A user's unit gets its sandbox in a drop-in of its own, because some kernels let no user make
+    the namespaces it needs.
+    """
+
+    def __init__(self, units: Path | None) -> None:
+        self._user = units is not None
+        self.definition = (units or SYSTEM_UNITS) / UNIT
+        self._systemctl = ("systemctl", *(("--user",) if self._user else ()))
+        self._sandbox = self.definition.with_name(f"{UNIT}.d") / "sandbox.conf"
+        # This file says that we enabled lingering. It may lie here: systemd reads only *.conf.
+        self._linger_mark = self._sandbox.with_name("lingering")
+        # Whether this kernel lets users' units have ProtectSystem and the rest of the sandbox.
+        self.sandboxed = not any(
+            file.exists() and file.read_text().strip() == no for file, no in NO_NAMESPACES.items()
+        )
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should know about the installed service."""
+        if not self._user:
+            sentence = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
+            return [f"{sentence}, whatever the file says"]
+        sentence = "this kernel lets users make no namespaces: without ProtectSystem and the rest"
+        where = "of deploy/systemd/user/sandbox.conf (docs/install.md)"
+        return [] if self.sandboxed else [f"{sentence} {where}"]
+
+    def install(self, machine: Machine, spec: Spec) -> None:
+        """Write, enable and start the unit. Raises :class:`CommandError`."""
+        if self._user:
+            outside = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
+            writable = list(dict.fromkeys((spec.folder, *outside)))
+            for path in writable:
+                machine.folder(path)
+            if self.sandboxed:
+                places = " ".join(quoted(str(path)) for path in writable)
+                machine.write(self._sandbox, filled("systemd/user/sandbox.conf", WRITABLE=places))
+            else:
+                machine.remove(self._sandbox)
+        machine.write(self.definition, self.text(spec))
+        hint = _NO_USERS_SYSTEMD if self._user else _NO_SYSTEMD
+        machine.must(*self._systemctl, "daemon-reload", hint=hint)
+        machine.must(*self._systemctl, "enable", UNIT)
+        user = getpass.getuser()
+        # Without lingering the service would end with the user's last session.
+        lingers = not self._user or (LINGERING / user).exists()
+        if not lingers and machine.runs("loginctl", "enable-linger", user):
+            text = f"`service install` let {user} linger; `service uninstall` ends that.\n"
+            machine.write(self._linger_mark, text)
+        self.restart(machine, spec.health_url)
+
+    def restart(self, machine: Machine, _: str) -> None:
+        """Restart the unit; systemd waits until the proxy says that it serves (``Type=notify``).
+
+        Raises :class:`CommandError` if the proxy doesn't start.
+        """
+        if not machine.runs(*self._systemctl, "restart", UNIT):
+            self.logs(20, follow=False)
+            raise CommandError("the service does not start; its last output is above")
+
+    def uninstall(self, machine: Machine) -> None:
+        machine.runs(*self._systemctl, "disable", "--now", UNIT)
+        if self._linger_mark.exists():
+            machine.runs("loginctl", "disable-linger", getpass.getuser())
+        own = (self._linger_mark, self._sandbox, self._sandbox.parent) if self._user else ()
+        for path in (*own, self.definition):
+            machine.remove(path)
+        machine.runs(*self._systemctl, "daemon-reload")
+
+    def text(self, spec: Spec) -> str:
+        """Return the unit. Raises :class:`CommandError` for a path that systemd can't hold."""
+        program, *arguments = spec.command
+        if re.search(r"[\"'\\]", program):
+            raise CommandError(f"{program}: systemd runs no program whose path has quotes in it")
+        if not self._user:
+            for path in (program, Path(sys.executable).resolve(), *arguments):
+                _refuse_hidden(Path(path))
+        return filled(
+            f"systemd/{'user' if self._user else 'system'}/{UNIT}",
+            COMMAND=" ".join([quoted(program), *(quoted(a, argument=True) for a in arguments)]),
+            # In these two settings the path ends with the line: spaces need no quotes.
+            ENV_FILE=str(spec.env_file).replace("%", "%%"),
+            FOLDER=str(spec.folder).replace("%", "%%"),
+            STOP_SECONDS=str(spec.stop_seconds),
+        )
+
+    def command(self) -> list[str] | None:
+        """Return the command that the unit runs; None if there is no unit."""
+        if not self.definition.exists():
+            return None
+        text = self.definition.read_text(encoding="utf-8")
+        (words,) = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
+        return [word.replace("%%", "%").replace("$$", "$") for word in shlex.split(words)]
+
+    def status(self) -> int:
+        return run(*self._systemctl, "status", "--no-pager", UNIT)
+
+    def logs(self, lines: int, follow: bool) -> int:
+        unit = ("--user-unit" if self._user else "--unit", UNIT, "--no-pager")
+        return run("journalctl", *unit, "--lines", str(lines), *(("--follow",) if follow else ()))
+
+
+def _refuse_hidden(path: Path) -> None:
+    """Raise :class:`CommandError` if ``ProtectHome`` hides a file from the system unit."""
+    for place in _HIDDEN:
+        if path.is_relative_to(place):
+            raise CommandError(
+                f"{path} is below {place}, which a system service does not see: "
+                f"install into /opt, configure in /etc (docs/install.md), or use --user"
+            )
+
+
+def quoted(word: str, argument: bool = False) -> str:
+    """Quote a word for a unit file. Raises :class:`CommandError` for control characters.
+
+    ``argument``: whether it is a command's argument, in which ``$`` begins a variable.
+    """
+    if any(ord(letter) < 32 for letter in word):
+        raise CommandError(f"{word!r}: a path with control characters fits no unit file")
+    word = word.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
+    if argument:
+        word = word.replace("$", "$$")
+    return word if re.fullmatch(r"[\w/.:=%@+-]+", word) else f'"{word}"'
