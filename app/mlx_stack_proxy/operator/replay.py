@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
 import json
 import sys
 from collections import Counter
@@ -115,7 +116,9 @@ class Replay:
             if not line.strip():
                 continue
             try:
-                yield self.record(_parsed(line), number)
+                yield self.record(orjson.loads(line), number)
+            except orjson.JSONDecodeError as error:
+                yield Replayed(number, UNREADABLE, error=f"is not valid JSON: {error}")
             except BadRecord as error:
                 yield Replayed(number, UNREADABLE, error=str(error))
 
@@ -125,7 +128,8 @@ class Replay:
         ``line``: the record's line number, for the outcome.
         """
         exchange = self._exchange(record)
-        if not self._continues_exchange(record):
+        last, self._last = self._last, (record.get("request_id"), record.get("attempt"))
+        if not _follows(*last, *self._last):
             # All records have one session: drop the state that another exchange has left in it.
             stages.forget(self._stages, exchange.session.hash)
         course = _Course(exchange, self._settings, self._stages, record.get("reply"))
@@ -148,18 +152,9 @@ class Replay:
             faults=tuple(course.faults),
             failures=tuple((verdict_data or {}).get("failures", ())),
             verdict=verdict_data,
-            differs=_difference(record, verdict),
+            differs=_difference(record, verdict_data or {}),
             **fields,
         )
-
-    def _continues_exchange(self, record: Any) -> bool:
-        """Whether this record is the next attempt of the last record's exchange."""
-        last_request, last_attempt = self._last
-        self._last = request, attempt = record.get("request_id"), record.get("attempt")
-        if not request or request != last_request:
-            return False
-        numbered = isinstance(attempt, int) and isinstance(last_attempt, int)
-        return numbered and attempt == last_attempt + 1
 
     def _exchange(self, record: Any) -> Exchange:
         """Return the exchange as it was before the recorded attempt. Raises :class:`BadRecord`."""
@@ -196,11 +191,10 @@ class Replay:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None
 
 
-def _parsed(line: bytes) -> Any:
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise BadRecord(f"is not valid JSON: {error}") from None
+def _follows(last_request: Any, last_attempt: Any, request: Any, attempt: Any) -> bool:
+    """Whether a record is the next attempt of the last record's exchange."""
+    numbered = isinstance(attempt, int) and isinstance(last_attempt, int)
+    return bool(request) and request == last_request and numbered and attempt == last_attempt + 1
 
 
 class _Course(Course):
@@ -215,10 +209,8 @@ class _Course(Course):
 
     def run(self) -> tuple[Attempt, Step]:
         """Return the attempt and the step that follows it. Raises :class:`BadRecord`."""
-        try:
+        with contextlib.suppress(StopIteration):
             self._to_last_step().send(None)  # it waits for nothing
-        except StopIteration:
-            pass
         return self._attempt, self._step
 
     def _note_fault(self, stage: str, error: Exception) -> None:
@@ -262,10 +254,10 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
         if not isinstance(completion, dict):
             return completion
         attempt.take_completion(completion)
-    elif isinstance(reply.get("chunks"), list):
-        if not all(isinstance(chunk, dict) for chunk in reply["chunks"]):
+    elif isinstance(chunks := reply.get("chunks"), list):
+        if not all(isinstance(chunk, dict) for chunk in chunks):
             raise BadRecord("has a reply whose `chunks` are not all objects")
-        attempt.feed(b"".join(map(render, reply["chunks"])) + sse.DONE_FRAME)
+        attempt.feed(b"".join(map(render, chunks)) + sse.DONE_FRAME)
     elif isinstance(reply.get("choices"), list) and reply["choices"]:
         attempt.take_completion(reply)
     else:
@@ -288,35 +280,32 @@ def _raw(reply: dict[str, Any], name: str) -> bytes | None:
 
 
 def _failure(reply: dict[str, Any]) -> Failure | None:
-    """Return the recorded failure that the reply's bytes don't show: a timeout, reset or status."""
+    """Return the recorded failure that the reply's bytes don't show: a timeout, reset or status.
+
+    Until 0.2 it had a flag for each kind and fault.
+    """
     recorded = reply.get("failed")
     if recorded is None:
         return None
     try:
-        return Failure(**_renamed(dict(recorded)))
-    except TypeError:
+        fields = dict(recorded)
+        kind = fields.pop("reason", None)
+        if "kind" not in fields:
+            clients, ours = fields.pop("client_fault", False), fields.pop("about_ours", False)
+            if fields.pop("refused", False):
+                kind = "unreachable"
+            if kind == "server_error" and (clients or ours):
+                whose = "client_or_ours" if clients and ours else "client" if clients else "ours"
+                fields["fault"], kind = whose, "refused"
+            fields["kind"] = kind
+        return Failure(**fields)
+    except (TypeError, ValueError):
         raise BadRecord("has a `failed` that makes no sense") from None
 
 
-def _renamed(failed: dict[str, Any]) -> dict[str, Any]:
-    """Return a failure as it is recorded now; until 0.2 it had a flag for each kind and fault."""
-    kind = failed.pop("reason", None)
-    if "kind" in failed:
-        return failed
-    clients, ours = failed.pop("client_fault", False), failed.pop("about_ours", False)
-    if failed.pop("refused", False):
-        kind = "unreachable"
-    if kind == "server_error" and (clients or ours):
-        kind = "refused"
-        failed["fault"] = "client_or_ours" if clients and ours else "client" if clients else "ours"
-    return {**failed, "kind": kind}
-
-
-def _difference(record: dict[str, Any], verdict: Verdict | None) -> str:
-    """Return the recorded verdict in a word if it differs from ``verdict``, else ""."""
-    if "verdict" not in record:
-        return ""
-    recorded, replayed = record["verdict"] or {}, as_data(verdict) or {}
+def _difference(record: dict[str, Any], replayed: dict[str, Any]) -> str:
+    """Return the recorded verdict in a word if it differs from ``replayed``, else ""."""
+    recorded = record.get("verdict", replayed) or {}
     if not isinstance(recorded, dict):
         raise BadRecord("has a `verdict` that is not an object")
     if all(recorded.get(name) == replayed.get(name) for name in ("reason", "detector", "failures")):
@@ -363,17 +352,15 @@ def _reason(verdict: Verdict | None) -> str:
 
 def summary(outcomes: Sequence[Replayed]) -> dict[str, Any]:
     """Count the records, and how often each action, repair, format and failure occurs."""
-    values = {
-        "actions": [outcome.action for outcome in outcomes],
-        "repairs": [kind for outcome in outcomes for kind in outcome.repairs],
-        "formats": [kind for outcome in outcomes for kind in outcome.formats],
-        "failures": [failure["kind"] for outcome in outcomes for failure in outcome.failures],
+    kinds = {
+        "actions": (outcome.action for outcome in outcomes),
+        "repairs": (kind for outcome in outcomes for kind in outcome.repairs),
+        "formats": (kind for outcome in outcomes for kind in outcome.formats),
+        "failures": (failure["kind"] for outcome in outcomes for failure in outcome.failures),
     }
-    return {
-        "records": len(outcomes),
-        "differing": sum(1 for outcome in outcomes if outcome.differs),
-        **{name: dict(Counter(kinds).most_common()) for name, kinds in values.items()},
-    }
+    counts = {name: dict(Counter(found).most_common()) for name, found in kinds.items()}
+    differing = sum(1 for outcome in outcomes if outcome.differs)
+    return {"records": len(outcomes), "differing": differing, **counts}
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
@@ -386,7 +373,7 @@ def add_replay(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay a file; return the exit code: 1 if a line, 2 if the file can't be read, else 0."""
-    out, settings = sys.stdout, load(args.config)
+    settings = load(args.config)
     outcomes: list[Replayed] = []
     try:
         source = sys.stdin.buffer if args.file == "-" else open(args.file, "rb")  # noqa: SIM115
@@ -398,21 +385,15 @@ def run(args: argparse.Namespace) -> int:
             outcomes.append(replace(outcome, reply=None))
             json_line = json.dumps(outcome.as_dict(), ensure_ascii=False)
             text = json_line if args.json else "\n".join(map(printable, str(outcome).split("\n")))
-            out.write(text.encode("utf-8", "replace").decode() + "\n")
+            print(text.encode("utf-8", "replace").decode())
     total = summary(outcomes)
     if args.json:
-        out.write(json.dumps({"summary": total}) + "\n")
+        print(json.dumps({"summary": total}))
     else:
-        out.write(_summary_text(total))
+        print(f"\nrecords: {total['records']}")
+        if other := total["differing"]:
+            print(f"  other verdicts than recorded: {other}")
+        for name in ("actions", "repairs", "formats", "failures"):
+            if counts := ", ".join(f"{count} {kind}" for kind, count in total[name].items()):
+                print(f"  {name}: {counts}")
     return 1 if UNREADABLE in total["actions"] else 0
-
-
-def _summary_text(total: dict[str, Any]) -> str:
-    other = total["differing"]
-    lines = [f"\nrecords: {total['records']}"]
-    lines += [f"  other verdicts than recorded: {other}"] * bool(other)
-    for name in ("actions", "repairs", "formats", "failures"):
-        if total[name]:
-            counts = ", ".join(f"{count} {kind}" for kind, count in total[name].items())
-            lines.append(f"  {name}: {counts}")
-    return "\n".join(lines) + "\n"
