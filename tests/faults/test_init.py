@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mlx_stack_proxy.operator import check, cli
+from mlx_stack_proxy.operator import cli
 from mlx_stack_proxy.settings_source import load
 from tests.faults.litellm import LiteLLM
 from tests.support.replies import completion, stream, text_stream, with_role
@@ -45,7 +45,9 @@ def test_init_before_a_real_litellm(
     for tier in ("fast", "standard"):  # where its server is: LiteLLM tells it, we were not told
         port = litellm.ports[tier]
         assert f"localhost:{port}" in text or f"127.0.0.1:{port}" in text
-    assert check.check("config.yaml", probe=False) == 0, capsys.readouterr().out
+    assert cli.main(["check", "--config", "config.yaml", "--no-probe"]) == 0, (
+        capsys.readouterr().out
+    )
 
 
 async def test_check_asks_the_tiers_through_a_real_litellm(
@@ -61,7 +63,7 @@ async def test_check_asks_the_tiers_through_a_real_litellm(
     server.port = litellm.ports["fast"]  # nobody serves the other tier
     async with server:
         server.always(WhenWhole(model_server))
-        code = await asyncio.to_thread(check.check, str(file))
+        code = await asyncio.to_thread(cli.main, ["check", "--config", str(file)])
     out = capsys.readouterr().out
     assert code == 1
     for said in (

@@ -1,8 +1,8 @@
 """``mlx-stack-proxy check``: whether the configuration, LiteLLM, the tiers and another machine's
 memory pressure can be used.
 
-Each finding is a line with a mark (:data:`Line`); a line that needs action is followed by one
-marked :data:`NEXT`. The models are asked by ``litellm_probe.Probe``. With a running ``up`` the
+:class:`_Check` yields a :data:`Finding` for each, printed as a line and, if something is to be done
+about it, a second one. The models are asked by ``litellm_probe.Probe``. With a running ``up`` the
 command checks the configuration that ``up`` has written.
 """
 
@@ -15,7 +15,7 @@ import dataclasses
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from ..driver.services import upstream_key
@@ -37,9 +37,10 @@ from .init.model_groups import from_info, host_of
 from .litellm_probe import Mark, Probe
 from .local_stack import run_directory
 
-NEXT: Final = "→"  # the mark of a line that says what to do about the line before
-Line = tuple[Mark | Literal["→"], str]
+# A mark, the finding, and what to do about it ("": nothing).
+Finding = tuple[Mark, str, str]
 _ABOUT_TIERS = {  # what to do about a tier, by the mark of its line
+    "ok": "",
     "FAIL": "read LiteLLM's log and the model server's; is that server running?",
     "note": "it can be used as it is; for a model without tools set tiers.{name}.tools: false",
 }
@@ -47,10 +48,11 @@ _ABOUT_TIERS = {  # what to do about a tier, by the mark of its line
 _ABOUT_FILES = {
     "can't be read": "name the file with --config; `mlx-stack-proxy init` writes a first one",
     "is not valid YAML": "correct the file at that place",
+    "": "docs/settings.md has every key; `mlx-stack-proxy config schema` for editors",
 }
-_ABOUT_KEYS = "docs/settings.md has every key; `mlx-stack-proxy config schema` for editors"
 _SQLITE = b"SQLite format 3\0"  # with which its files begin
 _WIDTH = 80
+_MOST_NAMES = 8  # of LiteLLM's models, in a sentence
 
 
 def add_check(parser: argparse.ArgumentParser) -> None:
@@ -68,44 +70,26 @@ def add_check(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if not args.settings:
-        return check(args.config, probe=not args.no_probe, cloud=args.cloud)
-    loaded = _read(args.config)
-    for line in settings_shown.lines(*loaded) if loaded else ():
-        print(line)
-    return 0 if loaded else 1
-
-
-def check(config: str | None, *, probe: bool = True, cloud: bool = False) -> int:
-    """Print the findings; return the exit code: 0, or 1 if a line says FAIL.
-
-    ``probe``: whether the tiers' models are asked; ``cloud``: whether that includes tiers that are
-    not local.
-    """
-    loaded = _read(config)
-    if loaded is None:
-        return 1
-    settings, sources = loaded
-    _say(("ok", f"configuration: {sources.path or 'no file, the defaults'}"))
-    for key in sources.retired():
-        _say(("note", f"{key}: has no effect any more; remove it"))
-    return asyncio.run(_run(settings, probe=probe, cloud=cloud))
-
-
-def _read(config: str | None) -> tuple[Settings, Sources] | None:
-    """Return the settings and their sources; None after printing why they can't be used."""
+    """Print the findings; return the exit code: 0, or 1 if a line says FAIL."""
     try:
-        settings, sources = _settings_of_up(read(config))
+        settings, sources = _settings_of_up(read(args.config))
         run_directory.take_key(os.environ, settings.upstream.base_url)
-        return settings, sources
     except SettingsError as error:
+        first = error.problems[0]
+        step = next(step for start, step in _ABOUT_FILES.items() if first.startswith(start))
         for problem in error.problems:
-            _say(("FAIL", f"{error.source}: {problem}"))
-        found = (
-            step for start, step in _ABOUT_FILES.items() if error.problems[0].startswith(start)
-        )
-        _say((NEXT, next(found, _ABOUT_KEYS)))
-        return None
+            _say(
+                "FAIL", f"{error.source}: {problem}", step if problem == error.problems[-1] else ""
+            )
+        return 1
+    if args.settings:
+        for line in settings_shown.lines(settings, sources):
+            print(line)
+        return 0
+    _say("ok", f"configuration: {sources.path or 'no file, the defaults'}", "")
+    for key in sources.retired():
+        _say("note", f"{key}: has no effect any more; remove it", "")
+    return asyncio.run(_run(settings, probe=not args.no_probe, cloud=args.cloud))
 
 
 def _settings_of_up(sources: Sources) -> tuple[Settings, Sources]:
@@ -129,13 +113,18 @@ def _settings_of_up(sources: Sources) -> tuple[Settings, Sources]:
 
 
 async def _run(settings: Settings, *, probe: bool, cloud: bool) -> int:
-    passed = True
+    """Print what :class:`_Check` finds, as it comes; return the exit code."""
+    failed = False
     check = _Check(settings, probe, cloud)
     async with contextlib.aclosing(check.litellm):
-        async for line in check.lines():
-            _say(line)
-            passed = passed and line[0] != "FAIL"
-    return 0 if passed else 1
+        for part in (
+            *(check.models, check.way_into_the_cloud, check.health_urls, check.tiers),
+            *(check.templates, check.state, check.memory),
+        ):
+            async for finding in part():
+                _say(*finding)
+                failed = failed or finding[0] == "FAIL"
+    return 1 if failed else 0
 
 
 class _Check:
@@ -148,127 +137,107 @@ class _Check:
         self._settings, self._probe, self._cloud = settings, probe, cloud
         variable = settings.upstream.api_key_env
         self.litellm = LiteLLM(settings.upstream, upstream_key(settings), variable)
-        self._names: frozenset[str] = frozenset()  # of LiteLLM's models
+        self._listed: set[str] = set()  # the tiers whose models LiteLLM has
         self._direct: list[str] = []  # the tiers that the cloud serves directly
         enters_cloud = may_enter_cloud(client_allows=True, settings=settings)
         self._fallback = settings.reliability.escalation.cloud_fallback if enters_cloud else None
         self._has_key = self._fallback is not None and cloud_key(self._fallback) is not None
 
-    async def lines(self) -> AsyncIterator[Line]:
-        for part in (
-            *(self._litellm, self._cloud_lines, self._health, self._tiers, self._templates),
-            *(self._state, self._memory),
-        ):
-            async for line in part():
-                yield line
-
-    async def _litellm(self) -> AsyncIterator[Line]:
-        settings = self._settings
+    async def models(self) -> AsyncIterator[Finding]:
+        """Yield whether LiteLLM answers, and has the tiers' models."""
+        settings, tiers = self._settings, self._settings.tiers
         subject = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
         chain = settings.reliability.escalation.chain
-        away = [n for n in chain if not settings.tiers[n].local] if self._fallback else []
+        away = [name for name in chain if not tiers[name].local] if self._fallback else []
         self._direct = [name for name in away if name == CLOUD_TIER]
         try:
             names = names_in(await self.litellm.models()) or frozenset()
         except NoModels as error:
             if error.reached:
-                yield "ok", f"{subject}: reachable"
-            yield "FAIL", f"{subject}: {error}"
-            yield NEXT, error.next_step
+                yield "ok", f"{subject}: reachable", ""
+            yield "FAIL", f"{subject}: {error}", error.next_step
             return
-        self._names = names
-        listed = {name: is_listed(tier.model, names) for name, tier in settings.tiers.items()}
-        self._direct = [name for name in away if name == CLOUD_TIER or not listed[name]]
-        if not any(listed.values()) and not await self.litellm.is_litellm():
-            why = f"it lists {_some(names)}, but is not LiteLLM; a model server?"
-            yield "FAIL", f"{subject}: {why}"
-            yield NEXT, RIGHT_ADDRESS
+        self._listed = {name for name, tier in tiers.items() if is_listed(tier.model, names)}
+        self._direct = [n for n in away if n == CLOUD_TIER or n not in self._listed]
+        has = ", ".join(sorted(names)[:_MOST_NAMES]) + ", …" * (len(names) > _MOST_NAMES)
+        if not self._listed and not await self.litellm.is_litellm():
+            why = f"it lists {has}, but is not LiteLLM; a model server?"
+            yield "FAIL", f"{subject}: {why}", RIGHT_ADDRESS
             return
-        yield "ok", f"{subject}: reachable, key right, {len(names)} models"
-        for name, is_known in listed.items():
-            if name in self._direct:
-                continue
-            state = "known to LiteLLM" if is_known else f"not among LiteLLM's: {_some(names)}"
-            text = f"tier {name}: model {settings.tiers[name].model!r} is {state}"
-            yield "ok" if is_known else "FAIL", text
-            if not is_known:
-                advice = f"set tiers.{name}.model to one that it has"
-                yield NEXT, f"{advice}, or add the model to LiteLLM's model_list"
+        yield "ok", f"{subject}: reachable, key right, {len(names)} models", ""
+        for name in tiers:
+            text = f"tier {name}: model {tiers[name].model!r} is"
+            if name in self._listed and name not in self._direct:
+                yield "ok", f"{text} known to LiteLLM", ""
+            elif name not in self._direct:
+                advice = f"set tiers.{name}.model to one that it has, or add the model to LiteLLM's"
+                yield "FAIL", f"{text} not among LiteLLM's: {has}", f"{advice} model_list"
 
-    async def _cloud_lines(self) -> AsyncIterator[Line]:
-        """Yield the lines about the direct way into the cloud, and about its key."""
+    async def way_into_the_cloud(self) -> AsyncIterator[Finding]:
+        """Yield what is to be said of the direct way into the cloud, and of its key."""
         fallback = self._fallback
         if fallback is None:
             return
+        variable = f"${fallback.api_key_env}"
         for name in self._direct:
             if self._has_key:
                 url = _without_credentials(fallback.url)
-                yield "ok", f"tier {name}: model {fallback.model!r}, asked directly at {url}"
+                yield "ok", f"tier {name}: model {fallback.model!r}, asked directly at {url}", ""
             else:
-                yield (
-                    "FAIL",
-                    f"tier {name}: ${fallback.api_key_env} is not set, so it is never called",
-                )
-                yield NEXT, f"export {fallback.api_key_env}=… with {fallback.provider}'s key"
+                step = f"export {fallback.api_key_env}=… with {fallback.provider}'s key"
+                yield "FAIL", f"tier {name}: {variable} is not set, so it is never called", step
         if not self._direct and not self._has_key:
             only = "the cloud is called only through LiteLLM"
-            yield "note", f"cloud_fallback: ${fallback.api_key_env} is not set; {only}"
+            yield "note", f"cloud_fallback: {variable} is not set; {only}", ""
 
-    async def _health(self) -> AsyncIterator[Line]:
+    async def health_urls(self) -> AsyncIterator[Finding]:
         """Yield a failure for each tier at whose ``health_url`` nothing listens."""
         health = self.litellm.upstream.health
         for name, tier in self._settings.tiers.items():
             if tier.health_url and await health(tier.health_url, ASK_SECONDS) == "gone":
                 url = _without_credentials(tier.health_url)
-                yield "FAIL", f"tier {name}: nothing listens at its health_url, {url}"
-                yield NEXT, f"start its model server, or correct tiers.{name}.health_url"
+                step = f"start its model server, or correct tiers.{name}.health_url"
+                yield "FAIL", f"tier {name}: nothing listens at its health_url, {url}", step
 
-    def _listed(self) -> list[str]:
-        tiers = self._settings.tiers
-        return [name for name, tier in tiers.items() if is_listed(tier.model, self._names)]
-
-    async def _tiers(self) -> AsyncIterator[Line]:
-        if not self._probe:
-            return
-        settings, listed = self._settings, self._listed()
+    async def tiers(self) -> AsyncIterator[Finding]:
+        """Ask the tiers' models; yield what each can do."""
         direct = Cloud(self._fallback) if self._fallback is not None and self._direct else None
         try:
-            for name in settings.tiers:
-                if name not in listed and name not in self._direct:
+            for name, tier in self._settings.tiers.items() if self._probe else ():
+                is_direct = name in self._direct
+                if not is_direct and name not in self._listed:
                     continue
-                if not (settings.tiers[name].local or self._cloud):
-                    yield "note", f"tier {name}: not on this machine, not called; --cloud calls it"
+                if not (tier.local or self._cloud):
+                    text = f"tier {name}: not on this machine, not called; --cloud calls it"
+                    yield "note", text, ""
                     continue
-                if name in self._direct and not self._has_key:
+                if is_direct and not self._has_key:
                     continue  # a line has said so
-                connection = direct if name in self._direct else None
-                probe = Probe(settings, self.litellm.upstream, connection)
+                probe = Probe(self._settings, self.litellm.upstream, direct if is_direct else None)
                 async for mark, text in probe.tier(name):
-                    yield mark, f"tier {name}: {text}"
-                    if mark in _ABOUT_TIERS:
-                        yield NEXT, _ABOUT_TIERS[mark].format(name=name)
+                    yield mark, f"tier {name}: {text}", _ABOUT_TIERS[mark].format(name=name)
         finally:
             if direct is not None:
                 await direct.upstream.aclose()
 
-    async def _templates(self) -> AsyncIterator[Line]:
+    async def templates(self) -> AsyncIterator[Finding]:
         """Yield a note for each tier whose server's template shows a call in doubled braces."""
-        listed = self._listed() if self._probe else []
+        listed = self._listed if self._probe else set()
         groups = from_info(await self.litellm.details()) if listed else {}
-        for name in listed:
-            group = groups.get(self._settings.tiers[name].model)
+        for name, tier in self._settings.tiers.items():
+            group = groups.get(tier.model) if name in listed else None
             bases = [one.api_base or "" for one in (group.deployments if group else ())]
             here = [base for base in bases if is_loopback(host_of(base))]
             if any([DOUBLED.search(await chat_template(base)) for base in here]):
-                yield "note", f"tier {name}: its chat template shows calls in doubled braces"
-                yield NEXT, "give its server a template with single braces"
+                text = f"tier {name}: its chat template shows calls in doubled braces"
+                yield "note", text, "give its server a template with single braces"
 
-    async def _state(self) -> AsyncIterator[Line]:
+    async def state(self) -> AsyncIterator[Finding]:
         if problem := await _store_problem(self._settings.state):
-            yield "FAIL", f"state: {problem}"
-            yield NEXT, "without it budgets and loops are forgotten at a restart; correct `state`"
+            step = "without it budgets and loops are forgotten at a restart; correct `state`"
+            yield "FAIL", f"state: {problem}", step
 
-    async def _memory(self) -> AsyncIterator[Line]:
+    async def memory(self) -> AsyncIterator[Finding]:
         rules = self._settings.reliability.memory_pressure
         if not rules.enabled or not rules.source.startswith("http"):
             return
@@ -276,10 +245,10 @@ class _Check:
         host = HostMemory(rules.source)
         try:
             reading = await host.read()
-            yield "ok", f"{subject}: {Level(reading.level or 0).word}"
+            yield "ok", f"{subject}: {Level(reading.level or 0).word}", ""
         except (UpstreamError, TimeoutError, ValueError) as error:
-            yield "FAIL", f"{subject}: {str(error) or 'no answer in time'}"
-            yield NEXT, "run `mlx-stack-proxy pressure --serve` on that machine"
+            step = "run `mlx-stack-proxy pressure --serve` on that machine"
+            yield "FAIL", f"{subject}: {str(error) or 'no answer in time'}", step
         finally:
             await host.close()
 
@@ -317,16 +286,13 @@ def _file_problem(path: Path) -> str:
     return "" if begins in (b"", _SQLITE) else f"{path} isn't an SQLite file; `serve` renames it"
 
 
-def _say(line: Line) -> None:
-    mark, text = line
-    print("\n".join(wrapped(printable(text), _WIDTH, f"{mark:<4}  ", " " * 6)), flush=True)
+def _say(mark: str, text: str, step: str) -> None:
+    for start, line in ((mark, text), ("→", step)):
+        if line:
+            lines = wrapped(printable(line), _WIDTH, f"{start:<4}  ", " " * 6)
+            print("\n".join(lines), flush=True)
 
 
 def _without_credentials(url: str) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-
-
-def _some(names: frozenset[str]) -> str:
-    first = sorted(names)[:8]
-    return ", ".join(first) + (", …" if len(names) > len(first) else "")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mlx_stack_proxy.operator import check
+from mlx_stack_proxy.operator import check, cli
 from mlx_stack_proxy.operator.local_stack import configs
 from mlx_stack_proxy.operator.local_stack.run_directory import (
     USUAL,
@@ -88,6 +88,6 @@ def test_check_takes_the_configuration_of_the_one_on_its_port(
     monkeypatch.setenv("MLX_STACK_SERVER__PORT", str(port))
     monkeypatch.setenv(configs.KEY_VARIABLE, "")
     monkeypatch.setattr(check, "_run", told := Told())
-    assert check.check(str(running.proxy_config) if named else None) == 0
+    assert cli.main(["check", *(["--config", str(running.proxy_config)] if named else [])]) == 0
     assert list(told.settings.tiers) == ["only"]
     assert told.settings.upstream.base_url == (litellm if inside else "http://127.0.0.1:1")
