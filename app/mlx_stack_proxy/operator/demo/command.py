@@ -14,8 +14,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,7 @@ from .. import CommandError
 from ..local_stack.configs import KEY_VARIABLE, SERVED_MODEL
 from ..local_stack.run_directory import PROXY_CONFIG, running_at, take_key
 from ..remote import report
-from ..remote.client import MAX_ANSWER, PLAIN, NoAnswer, add_url, read, remote_of
+from ..remote.client import MAX_ANSWER, PLAIN, Json, NoAnswer, add_url, read, remote_of
 
 AGENT = "demo"  # the agent's name, by which the proxy counts and reports
 WEAKEST = "fast"  # the weakest of the demo tiers
@@ -63,10 +62,6 @@ class DemoReply:
     seconds: float  # until the reply was complete
     headers: httpx.Headers
 
-    def header(self, name: str) -> str:
-        """Return the proxy's response header ``x-mlx-stack-NAME``, or ""."""
-        return str(self.headers.get(f"x-mlx-stack-{name}", ""))
-
 
 def add_demo(parser: argparse.ArgumentParser) -> None:
     parser.description = (
@@ -93,42 +88,49 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask and show. Raises ``CommandError`` if the proxy or the model server can't be asked."""
     remote, _ = remote_of(args)
-    url = remote.url
-    take_key(os.environ, url)  # LiteLLM's, because with `up --inside` LiteLLM is asked
-    key = os.environ.get(KEY_VARIABLE, "local")
-    folder = None if args.direct else running_at(url)
-    direct = None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
-    if args.direct:
-        base = args.direct.rstrip("/").removesuffix("/v1")
-        direct = DemoServer(base, args.direct_model or args.tier, key)
-    if direct is None:
-        raise CommandError(
-            f"no `mlx-stack-proxy up` runs at {url}: name what stands behind the proxy with "
-            "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)"
-        )
+    take_key(os.environ, remote.url)  # LiteLLM's, because with `up --inside` LiteLLM is asked
+    proxy = DemoServer(remote.url, args.tier, os.environ.get(KEY_VARIABLE, "local"))
+    direct = _direct(args, proxy)
     piped = _PIPED_BRIEF if args.brief else _PIPED
     console = Console(highlight=False, width=None if sys.stdout.isatty() else piped)
-    show = _line if args.brief else _pair
-    pairs = []
-    for number, question, *replies in _replies(direct, DemoServer(url, args.tier, key)):
-        console.print(show(number, question, *replies))
-        pairs.append(replies)
-    directly, proxied = (sum(not reply.wrong for reply in way) for way in zip(*pairs, strict=True))
+    given = json.loads(files(__package__).joinpath("questions.json").read_text(encoding="utf-8"))
+    run_id, usable, asked = secrets.token_hex(4), [0, 0], given["questions"]
+    with httpx.Client(trust_env=False, timeout=SECONDS) as client:
+        for number, question in enumerate(asked, 1):
+            # A session each: after an escalation a session stays on the higher tier for a while.
+            session = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run_id}-{number}"}
+            body = {"messages": [{"role": "user", "content": question}], "tools": given["tools"]}
+            replies = [_ask(client, server, body, session) for server in (direct, proxy)]
+            usable = [n + (not r.wrong) for n, r in zip(usable, replies, strict=True)]
+            console.print((_line if args.brief else _pair)(number, question, *replies))
     text = Text("Usable replies: ")
-    text.append(f"{directly} of {len(pairs)} directly", style="yellow").append(", ")
-    text.append(f"{proxied} of {len(pairs)} through the proxy", style="bold green").append(".")
+    text.append(f"{usable[0]} of {len(asked)} directly", style="yellow").append(", ")
+    text.append(f"{usable[1]} of {len(asked)} through the proxy", style="bold green").append(".")
     console.print(text)
-    if args.brief:
-        return 0
-    console.print("What the proxy counted, as `mlx-stack-proxy report` shows it:")
-    try:
-        answer = remote.ask("report", since="0s", agent=AGENT)
-        lines = list(report.screen(answer))
-    except NoAnswer as error:
-        lines = [f"There is no report: {error}"]
-    for line in lines:
-        console.print(printable(line), markup=False)
+    if not args.brief:
+        console.print("What the proxy counted, as `mlx-stack-proxy report` shows it:")
+        try:
+            lines = [*report.screen(remote.ask("report", since="0s", agent=AGENT))]
+        except NoAnswer as error:
+            lines = [f"There is no report: {error}"]
+        for line in lines:
+            console.print(printable(line), markup=False)
     return 0
+
+
+def _direct(args: argparse.Namespace, proxy: DemoServer) -> DemoServer:
+    """Return what stands behind the proxy. Raises ``CommandError`` if that is unknown."""
+    if args.direct:
+        base = args.direct.rstrip("/").removesuffix("/v1")
+        return DemoServer(base, args.direct_model or args.tier, proxy.key)
+    folder = running_at(proxy.url)
+    found = None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
+    if found is None:
+        raise CommandError(
+            f"no `mlx-stack-proxy up` runs at {proxy.url}: name what stands behind the proxy with "
+            "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)"
+        )
+    return found
 
 
 def model_server(config: Path, tier: str) -> DemoServer | None:
@@ -139,44 +141,20 @@ def model_server(config: Path, tier: str) -> DemoServer | None:
     return DemoServer(settings.health_url.removesuffix("/health"), SERVED_MODEL)
 
 
-def _replies(
-    direct: DemoServer, proxy: DemoServer
-) -> Iterator[tuple[int, str, DemoReply, DemoReply]]:
-    """Ask all questions; yield number, question and the replies, directly and through the proxy."""
-    text = files(__package__).joinpath("questions.json").read_text(encoding="utf-8")
-    given, run_id = json.loads(text), secrets.token_hex(4)
-    client = httpx.Client(trust_env=False, timeout=SECONDS)
-    for number, question in enumerate(given["questions"], 1):
-        # A session for each: after an escalation a session stays on the higher tier for a while.
-        identity = {"X-MLX-Stack-Agent": AGENT, "X-MLX-Stack-Session": f"demo-{run_id}-{number}"}
-        asked = partial(_ask, client, question=question, tools=given["tools"], identity=identity)
-        yield number, question, asked(direct), asked(proxy)
-
-
 def _ask(
-    client: httpx.Client,
-    server: DemoServer,
-    question: str,
-    tools: Sequence[Mapping[str, Any]],
-    identity: Mapping[str, str],
+    client: httpx.Client, server: DemoServer, question: Json, session: Mapping[str, str]
 ) -> DemoReply:
-    """Ask once. ``identity``: headers that name agent and session. Raises ``CommandError``."""
-    body = {
-        "model": server.model,
-        "messages": [{"role": "user", "content": question}],
-        "tools": tools,
-        "max_tokens": MAX_TOKENS,
-    }
-    headers = {"Authorization": f"Bearer {server.key}", **identity, **PLAIN}
-    url = f"{server.url}/v1/chat/completions"
-    began = time.monotonic()
+    """Ask once. ``session``: headers that name it and the agent. Raises ``CommandError``."""
+    body = {"model": server.model, "max_tokens": MAX_TOKENS, **question}
+    headers = {"Authorization": f"Bearer {server.key}", **session, **PLAIN}
+    url, began = f"{server.url}/v1/chat/completions", time.monotonic()
     try:
         with client.stream("POST", url, json=body, headers=headers) as answer:
             content = read(answer, MAX_ANSWER)
         if answer.is_error:
             written, wrong = content[:2000].decode(errors="replace"), f"status {answer.status_code}"
         else:
-            written, wrong = judged(json.loads(content), tools)
+            written, wrong = judged(json.loads(content), question["tools"])
     except httpx.ConnectError as error:
         message = f"nothing answers at {server.url}: {error}; start the stack with `make run`"
         raise CommandError(message) from None
@@ -208,20 +186,16 @@ def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) ->
 
 
 def _pair(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> Table:
+    title = Text(f"{number}. {question}", style="bold")
     table = Table(
         box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=True, title_justify="left",
-        title=Text(f"{number}. {question}", style="bold"),
-        header_style="dim",
+        title=title, header_style="dim",
     )  # fmt: skip
     table.add_column(f"directly, {direct.seconds:.1f} s", ratio=1)
     table.add_column(f"through the proxy, {proxied.seconds:.1f} s", ratio=1)
-    table.add_row(
-        *(
-            Text(printable(abridged(" ".join(reply.written.split()), _MOST)))
-            for reply in (direct, proxied)
-        )
-    )
-    table.add_row(_why_wrong(direct), _outcome(proxied))
+    replies = (" ".join(reply.written.split()) for reply in (direct, proxied))
+    table.add_row(*(Text(printable(abridged(reply, _MOST))) for reply in replies))
+    table.add_row(_outcome(direct), _outcome(proxied))
     table.add_row("")
     return table
 
@@ -232,31 +206,24 @@ def _line(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> 
         line.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
     if number == 1:
         line.add_row("", Text("directly", style="dim"), Text("through the proxy", style="dim"))
-    line.add_row(f"{number:>2} {question}", _why_wrong(direct), _outcome(proxied))
+    line.add_row(f"{number:>2} {question}", _outcome(direct), _outcome(proxied))
     return line
 
 
-def _why_wrong(reply: DemoReply) -> Text:
-    if not reply.wrong:
-        return Text("✓ right", style="green")
-    return Text(f"✗ {printable(abridged(reply.wrong, _MOST))}", style="red")
-
-
 def _outcome(reply: DemoReply) -> Text:
-    """Say what the proxy did, from its response headers, or why its reply can't be used."""
+    """Say whether a reply can be used, and what the proxy did, from its response headers."""
     if reply.wrong:
-        return _why_wrong(reply)
+        return Text(f"✗ {printable(abridged(reply.wrong, _MOST))}", style="red")
+    prefix = "x-mlx-stack-"
+    said = {k.removeprefix(prefix): v for k, v in reply.headers.items() if k.startswith(prefix)}
     remarks = []
-    if (repairs := reply.header("repairs")) == "rescued":
-        remarks.append("call found in the text")
-    elif repairs:
-        remarks.append(f"repaired: {repairs}")
-    if weaker_tier := reply.header("escalated-from"):
-        reason = reply.header("escalation-reason").replace("_", " ")
-        remarks.append(f"{reply.header('tier')} took over from {weaker_tier}: {reason}")
-    if retries := int(reply.header("retries") or 0):
+    if repairs := said.get("repairs"):
+        remarks.append("call found in the text" if repairs == "rescued" else f"repaired: {repairs}")
+    if weaker := said.get("escalated-from"):
+        reason = said.get("escalation-reason", "").replace("_", " ")
+        remarks.append(f"{said.get('tier')} took over from {weaker}: {reason}")
+    if retries := int(said.get("retries") or 0):
         remarks.append(f"retried {'once' if retries == 1 else f'{retries} times'}")
-    return Text(
-        printable(f"✓ {'; '.join(remarks) or 'right at once'}"),
-        style="bold green" if remarks else "green",
-    )
+    if not remarks:
+        return Text("✓ right at once" if said else "✓ right", style="green")
+    return Text(printable(f"✓ {'; '.join(remarks)}"), style="bold green")
