@@ -11,7 +11,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -49,31 +49,27 @@ def find(config: str | None) -> Found:
         settings = load(config)
         return Found(settings.server, settings)
     except SettingsError as error:
-        further = len(error.problems) - 1
-        more = f", and {further} more" if further else ""
-        problem = f"{error.source}: {error.problems[0]}{more}"
-    section = _server_section(config)
-    server = ServerSettings()
-    for key in ("host", "port", "admin_key"):
-        value = os.environ.get(f"MLX_STACK_SERVER__{key.upper()}", section.get(key))
-        fields: dict[str, Any] = {key: value}
-        with contextlib.suppress(ValidationError):  # one that can't be used leaves the default
-            server = replace(server, **fields) if value is not None else server
-    return Found(server, problem=f"{problem}; only the proxy's address is taken from it")
-
-
-def _server_section(config: str | None) -> dict[str, Any]:
-    """Return the file's section ``server``, read alone: what else is there may be no YAML at all.
-
-    It is empty if there is no such section, or no file, or it can't be read either.
-    """
+        problem = f"{error.source}: {_first(error.problems)}"
     section = None
+    # The section alone: what else is in the file may be no YAML at all.
     with contextlib.suppress(SettingsError, OSError, ValueError, TypeError, yaml.YAMLError):
         file = find_file(config, os.environ)
         text = file.read_text(encoding="utf-8") if file is not None else ""
         if found := re.search(r"^server:.*(\n([ \t#].*)?$)*", text, re.MULTILINE):
             section = yaml.safe_load(found[0])["server"]
-    return section if isinstance(section, dict) else {}
+    server = ServerSettings()
+    for key in ("host", "port", "admin_key"):
+        value = section.get(key) if isinstance(section, dict) else None
+        value = os.environ.get(f"MLX_STACK_SERVER__{key.upper()}", value)
+        fields: dict[str, Any] = {} if value is None else {key: value}
+        with contextlib.suppress(ValidationError):  # one that can't be used leaves the default
+            server = replace(server, **fields)
+    return Found(server, problem=f"{problem}; only the proxy's address is taken from it")
+
+
+def _first(problems: Sequence[str]) -> str:
+    """Return the first problem, and how many more there are."""
+    return problems[0] + (f", and {len(problems) - 1} more" if problems[1:] else "")
 
 
 def is_configured(url: str, server: ServerSettings) -> bool:
@@ -189,10 +185,8 @@ def on_configuration(configuration: Any) -> tuple[str, bool]:
     """
     if not isinstance(configuration, dict):
         return "", False
-    if configuration["refused"]:
-        further = len(configuration["refused"]) - 1
-        problem = f"{configuration['refused'][0]}{f', and {further} more' if further else ''}"
-        return f"configuration refused, the old one is in force: {problem}", True
+    if problems := configuration["refused"]:
+        return f"configuration refused, the old one is in force: {_first(problems)}", True
     return f"restart needed for: {', '.join(configuration['restart_due'])}", False
 
 

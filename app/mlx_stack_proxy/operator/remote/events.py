@@ -15,7 +15,7 @@ import httpx
 
 from ...printable import printable
 from .. import print_error
-from .client import NoAnswer, Refused, Remote, set_remote_command, warned, with_zone
+from .client import Json, NoAnswer, Refused, Remote, set_remote_command, warned, with_zone
 
 PATIENCE = 45.0  # seconds of silence in a stream; the proxy sends three keepalives in that time
 RETRY_SECONDS = 1.0  # before a stream that has ended is opened again
@@ -57,9 +57,7 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
         print(f"{len(events)} of {total} shown; --all shows the rest", file=sys.stderr)
 
 
-def newest(
-    remote: Remote, query: dict[str, Any], limit: int
-) -> tuple[Collection[dict[str, Any]], int]:
+def newest(remote: Remote, query: Json, limit: int) -> tuple[Collection[Json], int]:
     """Return the newest ``limit`` events of a query, oldest first, and the count of all matches.
 
     Asks page by page if one answer can't hold them. Raises :class:`NoAnswer`.
@@ -67,7 +65,7 @@ def newest(
     answer = warned(remote.ask("events", **{**query, "limit": min(limit, PAGE)}))
     if limit <= PAGE or answer["total"] <= PAGE:
         return answer["events"], answer["total"]
-    events: deque[dict[str, Any]] = deque(maxlen=min(limit, answer["total"]))
+    events: deque[Json] = deque(maxlen=min(limit, answer["total"]))
     after = 0
     while page := remote.ask("events", **{**query, "limit": PAGE, "after": after})["events"]:
         events.extend(page)
@@ -75,18 +73,14 @@ def newest(
     return events, answer["total"]
 
 
-def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def follow(remote: Remote, query: Json) -> Iterator[Json]:
     """Yield events as they happen, forever; a lost connection is opened again.
 
     Raises :class:`NoAnswer` if the proxy refuses, or can't be reached the first time.
     """
-    last_number: int | None = None
-    lost = False
-    connected = False
+    headers = {"Accept": "text/event-stream"}
+    connected = lost = False
     while True:
-        headers = {"Accept": "text/event-stream"}
-        if last_number is not None:
-            headers["Last-Event-ID"] = str(last_number)
         why = "it ended the stream"
         try:
             with remote.open("events", query, headers=headers, patience=PATIENCE) as stream:
@@ -94,7 +88,7 @@ def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
                     print("the proxy is back", file=sys.stderr)
                 connected, lost = True, False
                 for event in events_in(stream):
-                    last_number = event["number"]
+                    headers["Last-Event-ID"] = str(event["number"])
                     yield event
         except NoAnswer as error:
             if isinstance(error, Refused) or not connected:  # the proxy would refuse again
@@ -106,7 +100,7 @@ def follow(remote: Remote, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
         time.sleep(RETRY_SECONDS)
 
 
-def events_in(stream: httpx.Response) -> Iterator[dict[str, Any]]:
+def events_in(stream: httpx.Response) -> Iterator[Json]:
     """Yield the events of a stream. (httpx's own lines also end at a U+2028 within a string.)
 
     Raises :class:`Refused` if it is no stream of a proxy's events.
@@ -129,12 +123,13 @@ def moment(seconds: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def _show(event: dict[str, Any], as_json: bool) -> None:
+def _show(event: Json, as_json: bool) -> None:
     if as_json:
         print(json.dumps(event))
         return
-    on_screen = sys.stdout.isatty()
-    when = _time_of_day(event["time"]) if on_screen else moment(event["time"])
+    on_screen, when = sys.stdout.isatty(), moment(event["time"])
+    if on_screen:  # the time of today, or the day
+        when = when[11:] if when[:10] == moment(time.time())[:10] else when[5:16]
     origin = ""
     if event["session"]:  # who asked: the agent and the request, by which `why` finds it
         request = event.get("request_id") or event["session"][:12]
@@ -144,12 +139,7 @@ def _show(event: dict[str, Any], as_json: bool) -> None:
     print(line if len(line) <= width or not on_screen else f"{line[: width - 1]}…")
 
 
-def _time_of_day(seconds: float) -> str:
-    event_time, now = time.localtime(seconds), time.localtime()
-    return time.strftime("%H:%M:%S" if event_time[:3] == now[:3] else "%m-%d %H:%M", event_time)
-
-
-def _detail(event: dict[str, Any]) -> str:
+def _detail(event: Json) -> str:
     """Return an event's detail on one line; ``--json`` shows all of it."""
     detail = dict(event.get("detail") or {})
     why = {"escalated": "reason", "pressure_changed": "cause"}.get(event["kind"], "")

@@ -8,7 +8,6 @@ import json
 import sys
 import time
 from collections import defaultdict
-from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -16,14 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ...printable import printable, printable_in
-from .client import NoAnswer, Refused, Remote, on_configuration, set_remote_command
+from .client import Json, NoAnswer, Refused, Remote, on_configuration, set_remote_command
 
 PIPED = 120  # columns, where the output is not a terminal
 BAR = 20  # characters of a budget's bar
 NAME = 24  # characters of a budget's name, at most
 _STATES = {"ok": "green", "degraded": "bold red", "normal": "green", "warning": "yellow"}
-
-Json = dict[str, Any]  # the JSON of ``/mlx-stack/status``, or a part of it
 
 
 def add_status(status: argparse.ArgumentParser) -> None:
@@ -39,37 +36,30 @@ def add_status(status: argparse.ArgumentParser) -> None:
 
 
 def run(remote: Remote, args: argparse.Namespace) -> None:
-    # PIPED is wide enough that nothing is cut in a pipe.
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED)
     if args.json:
         print(json.dumps(remote.ask("status"), indent=2))
         return
+    # PIPED is wide enough that nothing is cut in a pipe.
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED)
     if args.watch is None:
         console.print(screen(remote.ask("status"), remote.url, time.time()))
         return
     live = Live(console=console, screen=True, auto_refresh=False) if console.is_terminal else None
     with live or contextlib.nullcontext():
         while True:
+            try:
+                shown: Group | Text = screen(remote.ask("status"), remote.url, time.time())
+            except Refused:
+                raise
+            except NoAnswer as error:  # it may come back
+                text = printable(f"{time.strftime('%H:%M:%S')} {error}")
+                shown = Text(text, style="bold red")
             if live is not None:
-                live.update(_look(remote), refresh=True)
+                live.update(shown, refresh=True)
             else:
-                console.print(_look(remote), "")
+                console.print(shown, "")
                 sys.stdout.flush()
             time.sleep(max(args.watch, 0.1))
-
-
-def _look(remote: Remote) -> Group | Text:
-    """Return the screen, or the error if the proxy can't be reached, because it may come back.
-
-    Raises :class:`Refused`.
-    """
-    try:
-        return screen(remote.ask("status"), remote.url, time.time())
-    except Refused:
-        raise
-    except NoAnswer as error:
-        text = printable(f"{time.strftime('%H:%M:%S')} {error}")
-        return Text(text, style="bold red")
 
 
 def screen(status: Json, url: str, now: float) -> Group:
@@ -79,23 +69,20 @@ def screen(status: Json, url: str, now: float) -> Group:
 
 
 def _head(status: Json, url: str, now: float) -> Text:
-    parts = [
-        f"mlx-stack-proxy {status['version']} at {url}",
-        "stopping" if status["stopping"] else f"up {_span(now - status['started'])}",
-    ]
     line = Text(style="bold")
     sentence, refused = on_configuration(status["configuration"])
     if sentence:  # first: it may explain all else
         line.append(f"{sentence}\n", style="bold red" if refused else "yellow")
-    line.append(", ".join(parts))
+    since = "stopping" if status["stopping"] else f"up {_span(now - status['started'])}"
+    line.append(f"mlx-stack-proxy {status['version']} at {url}, {since}")
     sessions = "?" if status["sessions"] is None else number(status["sessions"])
     plural = "" if status["sessions"] == 1 else "s"
     line.append(f"\n{status['running']} running, {sessions} session{plural}", style="not bold")
     if (memory := status.get("memory_pressure")) is not None:
-        level, text = str(memory["level"]), str(memory["level"])
+        level = str(memory["level"])
         causes = [memory.get("cause"), "sustained" if memory.get("sustained") else None]
-        if level != "normal" and any(causes):
-            text += f" ({', '.join(cause for cause in causes if cause)})"
+        because = ", ".join(cause for cause in causes if cause and level != "normal")
+        text = f"{level} ({because})" if because else level
         line.append(", memory ", style="not bold")
         line.append(text, style=f"not bold {_STATES.get(level, 'bold red')}")
     for name, state in (("LiteLLM", status["litellm"]), ("store", status["store"])):
@@ -128,24 +115,6 @@ def _state(tier: Json, now: float) -> Text:
     return Text(label, style=_STATES.get(state, "bold red"))
 
 
-def _totals(status: Json) -> Table:
-    day = status["day"]
-    counts: Json = defaultdict(int, day["totals"] if day else {})
-    totals: dict[str, str] = defaultdict(lambda: "0" if day else "?")
-    totals |= {name: number(n) for name, n in counts.items()}
-    for name, singular, plural in _NOUNS:
-        count = number(counts[name]) if day else "?"
-        totals[name] = f"{count} {singular if day and counts[name] == 1 else plural}"
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
-    table.add_column(style="dim", max_width=NAME, no_wrap=True, overflow="ellipsis")
-    table.add_column()
-    for name, text in _TOTALS:
-        table.add_row(name, text.format_map(totals))
-    for budget in status["budgets"]:
-        table.add_row(f"budget {budget['scope']}", _bar(budget))
-    return table
-
-
 _TOTALS = (
     ("24 hours", "{requests}, {turns} delivered, {retries}, {left} moved up"),
     ("tool calls", "{invalid_calls} invalid, {repairs} repaired, {calls_found} found in text"),
@@ -157,6 +126,22 @@ _NOUNS = (
     ("retries", "retry", "retries"),
     ("loops_cut", "reply", "replies"),
 )
+
+
+def _totals(status: Json) -> Table:
+    day = status["day"]
+    counts: Json = day["totals"] if day else {}
+    texts = defaultdict(lambda: "0" if day else "?", {k: number(n) for k, n in counts.items()})
+    for name, singular, plural in _NOUNS:
+        texts[name] = f"{texts[name]} {singular if counts.get(name) == 1 else plural}"
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(style="dim", max_width=NAME, no_wrap=True, overflow="ellipsis")
+    table.add_column()
+    for name, text in _TOTALS:
+        table.add_row(name, text.format_map(texts))
+    for budget in status["budgets"]:
+        table.add_row(f"budget {budget['scope']}", _bar(budget))
+    return table
 
 
 def _bar(budget: Json) -> Text:
