@@ -16,7 +16,7 @@ from asyncio.subprocess import Process
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self, TextIO
+from typing import Any, Self, TextIO
 
 from ... import tasks
 from ...printable import printable
@@ -79,8 +79,9 @@ class Supervisor:
         keepers = [asyncio.create_task(self._keep(*pair)) for pair in pairs]
         self._phases.append(keepers)
         all_ready = asyncio.gather(*(event.wait() for event in ready))
+        waited: list[asyncio.Future[Any]] = [all_ready, *keepers]
         try:
-            await asyncio.wait({all_ready, *keepers}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
             for keeper in keepers:
                 if keeper.done():
                     keeper.result()  # raises

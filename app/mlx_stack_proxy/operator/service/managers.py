@@ -288,8 +288,8 @@ class Systemd:
         if re.search(r"[\"'\\]", program):
             raise CommandError(f"{program}: systemd runs no program whose path has quotes in it")
         if not self._user:
-            for path in (program, Path(sys.executable).resolve(), *arguments):
-                _refuse_hidden(Path(path))
+            for word in (program, str(Path(sys.executable).resolve()), *arguments):
+                _refuse_hidden(Path(word))
         return filled(
             f"systemd/{'user' if self._user else 'system'}/{UNIT}",
             COMMAND=" ".join([quoted(program), *(quoted(a, argument=True) for a in arguments)]),
