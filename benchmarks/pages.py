@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from . import machine
 
 
-def between(text: str, marker: str, content: str) -> str:
-    """`text` with `content` between the marker's comments; ValueError where they are missing."""
-    begin, end = f"<!-- {marker}:begin -->", f"<!-- {marker}:end -->"
-    found = re.search(re.escape(begin) + ".*?" + re.escape(end), text, re.DOTALL)
-    if found is None:
-        raise ValueError(f"there is no {begin} … {end}")
-    lines = content.strip("\n")
-    return text[: found.start()] + f"{begin}\n{lines}\n{end}" + text[found.end() :]
+def write(page: Path, contents: Mapping[str, str]) -> list[str]:
+    """Put each content where the page has its marker; the markers that were found.
 
-
-def write(page: Path, contents: dict[str, str]) -> list[str]:
-    """Put each content where the page has its marker; the markers that were found."""
+    Raises ValueError where the page has none of them, or only the beginning of one.
+    """
     text = page.read_text()
     found = [marker for marker in contents if f"<!-- {marker}:begin -->" in text]
     if not found:
         raise ValueError(f"{page} has none of the markers {', '.join(contents)}")
     for marker in found:
-        text = between(text, marker, contents[marker])
+        begin, end = f"<!-- {marker}:begin -->\n", f"<!-- {marker}:end -->"
+        before, after = text.index(begin) + len(begin), text.index(end)
+        lines = contents[marker].strip("\n")
+        text = f"{text[:before]}{lines}\n{text[after:]}"
     page.write_text(text)
     return found
 
@@ -46,9 +41,12 @@ def publish(
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    """A table in Markdown that is also one to the eye."""
+    lines = [head, *rows]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(head))]
+    said = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
+    said.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(said)
 
 
 def typed(target: str, options: Iterable[str]) -> str:

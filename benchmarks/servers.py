@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +19,9 @@ from typing import Any
 import psutil
 import yaml
 
+from mlx_stack_proxy.operator.local_stack import children, configs
+from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
+from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.support.ports import free_port
 
 from .records import ROOT
@@ -163,30 +164,14 @@ def serve(
 
 
 def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
-    """LiteLLM alone, set up as README says; None where it isn't installed."""
-    program = shutil.which("litellm", path=str(Path(sys.executable).parent))
-    if not program or importlib.util.find_spec("litellm") is None:
+    """LiteLLM alone, started as ``up`` starts it; None where it isn't installed."""
+    if importlib.util.find_spec("litellm") is None:
         return None
-    port = free_port()
-    address = f"http://127.0.0.1:{upstream}/v1"
-    model: dict[str, Any] = {
-        "model": "openai/fast",
-        "api_base": address,
-        "api_key": secrets.token_hex(16),
-    }
-    model["use_chat_completions_api"] = True  # for Responses
-    config: dict[str, Any] = {
-        "model_list": [{"model_name": "fast", "litellm_params": model}],
-        "router_settings": {"disable_cooldowns": True, "num_retries": 0},
-        "litellm_settings": {
-            "telemetry": False,
-            "use_chat_completions_url_for_anthropic_messages": True,
-        },
-    }
-    file = folder / f"litellm-{port}.yaml"
-    file.write_text(yaml.safe_dump(config))
-    argv = [program, "--config", str(file), "--host", "127.0.0.1", "--port", str(port)]
-    settings = {"LITELLM_MASTER_KEY": key, "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-    server = start("LiteLLM", port, argv, folder, LITELLM_LOG="ERROR", **settings)
+    port, run = free_port(), RunDirectory(folder / "litellm")
+    configs.write_yaml(
+        run.litellm_config, configs.litellm_config([LocalTier("fast", "fast", upstream, False)])
+    )
+    spec = children.litellm(port, key, run)
+    server = start("LiteLLM", port, spec.command, folder, **spec.environment)
     server.wait_ready("/health/liveliness", 180)
     return server

@@ -10,13 +10,12 @@ and system time. Ratios are made within a round; printed are the median and the 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -25,9 +24,7 @@ import uvloop
 from benchmarks import machine, pages, servers
 from mlx_stack_proxy.server import open_files
 
-from . import contestants, growth, load, measure, report
-from .contestants import PROXY
-from .growth import Growth
+from . import contestants, growth, measure, report
 from .measure import Round
 from .rounds import Bench, Clock
 from .samples import Samples
@@ -37,7 +34,6 @@ Say = Callable[[str], None]
 GROWTH = "growth"
 KINDS = (*measure.KINDS, GROWTH, *(f"{GROWTH}.{axis.name}" for axis in growth.AXES))
 LEAST_ROUNDS = 3
-SLOWEST_GROWTH = 180.0  # seconds after which one step of it is given up
 QUICK = 0.4
 TOLD_LAST = ("rounds", "left out", "unexpected")
 
@@ -73,12 +69,10 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     return options
 
 
-def wanted_kinds(options: argparse.Namespace) -> tuple[frozenset[str], frozenset[str]]:
+def wanted_kinds(options: argparse.Namespace) -> tuple[frozenset[str], list[growth.Axis]]:
     """Of the rounds, and the axes of growth."""
     kinds = frozenset(options.kinds or KINDS)
-    axes = frozenset(
-        axis.name for axis in growth.AXES if GROWTH in kinds or f"{GROWTH}.{axis.name}" in kinds
-    )
+    axes = [one for one in growth.AXES if kinds & {GROWTH, f"{GROWTH}.{one.name}"}]
     return kinds & frozenset(measure.KINDS), axes
 
 
@@ -97,15 +91,18 @@ async def run(options: argparse.Namespace, folder: Path, say: Say) -> tuple[Benc
             if server is not None:
                 staying[contestant.name] = server
                 stack.callback(server.stop)
-        grown = Growth(upstream, folder / GROWTH, axes)
-        stack.callback(grown.close)
-        await guarded(bench, grown.open(say))
+        if axes:
+            grown = contestants.proxy(upstream.port, folder, tiers=growth.TIERS)
+            stack.callback(grown.stop)
+            await bench.guard(grown, GROWTH, measure.warm_up(grown, 0.5))
         turn = 0
         for turn in range(options.rounds):
             began = time.monotonic()
             if kinds:
                 await bench.round(turn, clock.scale, staying)
-            await guarded(bench, grown.round(Round(turn, bench.samples, clock.scale)))
+            of = Round(turn, bench.samples, clock.scale)
+            for axis in axes:
+                await bench.guard(grown, axis.name, growth.measure_axis(of, grown, axis))
             took, left = time.monotonic() - began, options.rounds - turn - 1
             say(f"  round {turn + 1} of {options.rounds}: {took:.0f} s, scale {clock.scale:.2f}")
             if left and not clock.after_round(took, left) and turn + 1 >= LEAST_ROUNDS:
@@ -115,19 +112,9 @@ async def run(options: argparse.Namespace, folder: Path, say: Say) -> tuple[Benc
             # Last: it is long busy with streams that were left.
             if measure.MEMORY in kinds and contestant.name in staying:
                 await bench.memory(contestant, staying[contestant.name])
-        for server in grown.running:
-            if server.name == PROXY:
-                bench.look_for_unexpected(server)
+        if axes:
+            bench.look_for_unexpected(grown)
         return bench, turn + 1
-
-
-async def guarded(bench: Bench, growing: Coroutine[None, None, None]) -> None:
-    """What was measured before is not to be lost."""
-    try:
-        async with asyncio.timeout(SLOWEST_GROWTH):
-            await growing
-    except (TimeoutError, OSError, load.LoadError, RuntimeError) as error:
-        bench.note(f"growth: not all of it: {error!r}")
 
 
 def versions() -> str:
@@ -146,7 +133,7 @@ def tell(options: argparse.Namespace, about: dict[str, object], samples: Samples
     names = [one.name for one in options.contestants if samples.has(one.name)]
     counts = {one.name: one.open_streams for one in options.contestants}
     text = report.whole(samples, names, counts)
-    print(f"\n{text}")
+    print(f"\n{text}\n")
     for page in options.write:
         contents = {report.MARKER: f"{report.heading(about)}\n\n{text}"}
         print(f"{page}: {', '.join(pages.write(page, contents))}")

@@ -10,8 +10,9 @@ from typing import Any
 
 import orjson
 
+from benchmarks.upstream import CALLED
+
 from .load import CHAT_PATH, chat_body
-from .upstream import CALLED
 
 Json = dict[str, Any]
 SHORT, LONG = 10, 500  # pieces of a reply

@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ STREAM_LIMIT = 4096
 # Everything as it comes, but for the two limits that a load of thousands would meet.
 TIERS = {name: {**tier, "max_concurrency": STREAM_LIMIT} for name, tier in DEFAULT_TIERS.items()}
 OFF = {"enabled": False}
-NO_STAGES = {
+NO_STAGES: dict[str, Any] = {
     "observability": {"log_level": "warning"},
     "state": {"backend": "memory"},
     "reliability": dict.fromkeys(
@@ -61,7 +62,7 @@ class Contestant:
 
 def start_upstream(folder: Path) -> Server:
     port = free_port()
-    argv = [sys.executable, "-m", "benchmarks.cost.upstream", str(port)]
+    argv = [sys.executable, "-m", "benchmarks.upstream", str(port)]
     server = servers.start("upstream", port, argv, folder)
     server.wait_ready("/v1/models", 60)
     return server
@@ -77,17 +78,8 @@ def relay(upstream: int, folder: Path) -> Server:
     return server
 
 
-def proxy(upstream: int, folder: Path, **changes: Any) -> Server:
+def proxy(upstream: int, folder: Path, name: str = PROXY, **changes: Any) -> Server:
     """As anyone starts it. `changes`: sections of the settings."""
-    return _proxy(PROXY, upstream, folder, changes)
-
-
-def frame(upstream: int, folder: Path) -> Server:
-    """No stage decides anything, and nothing is kept: the way of a request through the proxy."""
-    return _proxy(FRAME, upstream, folder, NO_STAGES)
-
-
-def _proxy(name: str, upstream: int, folder: Path, changes: dict[str, Any]) -> Server:
     address = {"base_url": f"http://127.0.0.1:{upstream}", "max_connections": STREAM_LIMIT}
     port = free_port()
     state = {"path": str(folder / f"state-{port}.db")}
@@ -121,7 +113,8 @@ def litellm(upstream: int, folder: Path) -> Server:
 
 ALL = (
     Contestant(HTTPX, relay),
-    Contestant(FRAME, frame, first_text=False),
+    # No stage decides anything, and nothing is kept: the way of a request through the proxy.
+    Contestant(FRAME, partial(proxy, name=FRAME, **NO_STAGES), first_text=False),
     Contestant(PROXY, proxy),
     Contestant(PORTKEY, portkey, stays=True, warm_up=2000),
     Contestant(LITELLM, litellm, stays=True, heavy=True, open_streams=200),

@@ -11,7 +11,6 @@ from .samples import Samples, Spread
 
 UPSTREAM = "upstream"  # asked without anything in between
 LINEAR = 1.3  # what still counts as linear: about that of an exponent of 1.15
-FLAT = 1.10  # the cost at the most sessions, in costs at the fewest
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,7 @@ def curve(samples: Samples, axis: growth.Axis) -> dict[int, float]:
 
     What else a machine does only ever adds to a time: the least is what says how it grows.
     """
-    found = {x: samples.spread(PROXY, growth.figure(axis.name, x)) for x in axis.xs}
+    found = {x: samples.spread(PROXY, axis.figure(x)) for x in axis.xs}
     return {x: spread.low for x, spread in found.items() if spread}
 
 
@@ -139,14 +138,7 @@ def steepening(points: dict[int, float]) -> float | None:
 def _growing(samples: Samples) -> list[Goal]:
     goals = []
     for axis in growth.AXES:
-        points = curve(samples, axis)
-        if axis.name != growth.SESSIONS:
-            found = steepening(points)
-            values = () if found is None else (found,)
-            text = f"{axis.label}, all new: slope above the middle beside below it"
-            goals.append(Goal(text, LINEAR, "×", values))
-        elif len(points) == len(axis.xs):
-            few, most = points[min(points)], points[max(points)]
-            text = f"{max(points):,} sessions: CPU beside {min(points):,}"
-            goals.append(Goal(text, FLAT, "×", (most / few,)))
+        found = steepening(curve(samples, axis))
+        text = f"{axis.label}, all new: slope above the middle beside below it"
+        goals.append(Goal(text, LINEAR, "×", () if found is None else (found,)))
     return goals

@@ -47,11 +47,11 @@ def total(written: str) -> int:
 def table(counts: Counts) -> str:
     """In thousands, and × the httpx relay."""
     names = [name for name in NAMES if any(name in found for found in counts.values())]
-    rows = [["thousand instructions a request", *names]]
+    rows = []
     for kind, found in counts.items():
         cells = [_cell(found, name) for name in names]
         rows.append([measure.REQUESTS[kind].label, *cells])
-    return report.grid(rows)
+    return pages.table(["thousand instructions a request", *names], rows)
 
 
 def _cell(found: dict[str, float], name: str) -> str:

@@ -15,7 +15,7 @@ from typing import cast
 
 import orjson
 
-from .upstream import FIRST_WORD
+from benchmarks.upstream import FIRST_WORD
 
 FIRST = FIRST_WORD.encode()
 LONG_WAIT = 0.5  # seconds

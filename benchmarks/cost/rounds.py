@@ -21,7 +21,7 @@ from .measure import CHUNKS, FIRST, MEMORY, REQUESTS, START, Round
 from .samples import Samples
 
 WARM_UP = 0.6  # seconds
-SLOWEST = 60.0  # seconds after which one slice of one server is given up
+SLOWEST = 120.0  # seconds after which one slice of one server is given up
 # What a proxy in good order has no reason to do while it is measured.
 UNEXPECTED = re.compile(
     r"^mlx_stack_(retries|escalations|loops|truncations|tool_call_failures|stage_faults|store_errors)_total"
@@ -62,7 +62,7 @@ class Bench:
             for contestant, server in running:
                 least = 0 if turn else contestant.warm_up
                 warming = measure.warm_up(server, WARM_UP, least)
-                await self._guard(server, "warm-up", warming)
+                await self.guard(server, "warm-up", warming)
             await self._slices(Round(turn, self.samples, scale), running)
             for contestant, server in running:
                 if contestant.name in (PROXY, FRAME):
@@ -93,14 +93,14 @@ class Bench:
             server = None if contestant.stays else self.start(contestant, 0)
             if server is not None:
                 try:
-                    await self._guard(server, "warm-up", measure.warm_up(server, WARM_UP))
+                    await self.guard(server, "warm-up", measure.warm_up(server, WARM_UP))
                     await self.memory(contestant, server)
                 finally:
                     server.stop()
 
     async def memory(self, contestant: Contestant, server: Server) -> None:
         taking = Round(0, self.samples, 1.0).memory(server, contestant.open_streams)
-        await self._guard(server, MEMORY, taking)
+        await self.guard(server, MEMORY, taking)
 
     async def _slices(self, of: Round, running: list[tuple[Contestant, Server]]) -> None:
         """A slice of one figure is taken of every server before the next figure's."""
@@ -108,17 +108,17 @@ class Bench:
             only = REQUESTS[kind].only
             for _, server in running:
                 if not only or server.name in only:
-                    await self._guard(server, kind, of.requests(server, kind))
+                    await self.guard(server, kind, of.requests(server, kind))
         for kind in [one for one in CHUNKS if one in self.kinds]:
             for contestant, server in running:
-                await self._guard(server, kind, of.chunks(server, contestant, kind))
+                await self.guard(server, kind, of.chunks(server, contestant, kind))
         self.upstream.name = UPSTREAM
         who = [self.upstream, *(server for one, server in running if one.first_text)]
         for streams in measure.FIRST_TEXT_SECONDS if FIRST in self.kinds else ():
             for server in who:
-                await self._guard(server, f"{FIRST}.{streams}", of.first_text(server, streams))
+                await self.guard(server, f"{FIRST}.{streams}", of.first_text(server, streams))
 
-    async def _guard(self, server: Server, kind: str, taking: Coroutine[None, None, None]) -> None:
+    async def guard(self, server: Server, kind: str, taking: Coroutine[None, None, None]) -> None:
         """A server that fails at something is not asked for it again; the rest goes on."""
         left = self.until - time.monotonic()
         if (server.name, kind) in self._failed or left <= 0:

@@ -65,9 +65,6 @@ def test_first_text_is_what_is_added_to_the_upstream_alone() -> None:
     assert goal.met
 
 
-GROWING = [axis for axis in growth.AXES if axis.name != growth.SESSIONS]
-
-
 def grown(axis: growth.Axis, exponent: float, *, disturbed: int = 0) -> Samples:
     """``disturbed``: at which third of the points the machine was busy with something else."""
     samples = Samples()
@@ -75,11 +72,11 @@ def grown(axis: growth.Axis, exponent: float, *, disturbed: int = 0) -> Samples:
         for place, x in enumerate(axis.xs):
             busy = 3.0 if turn and (place + turn) % 3 == disturbed else 1.0
             cost = busy * (0.003 + 0.00001 * x**exponent)
-            samples.add(turn, PROXY, growth.figure(axis.name, x), cost)
+            samples.add(turn, PROXY, axis.figure(x), cost)
     return samples
 
 
-@pytest.mark.parametrize("axis", GROWING, ids=lambda axis: axis.name)
+@pytest.mark.parametrize("axis", growth.AXES, ids=lambda axis: axis.name)
 @pytest.mark.parametrize(("exponent", "met"), [(0.5, True), (1.0, True), (1.5, False), (2, False)])
 @pytest.mark.parametrize("disturbed", [0, 1, 2])
 def test_what_is_new_may_cost_in_proportion_only(
@@ -96,14 +93,3 @@ def test_what_is_new_may_cost_in_proportion_only(
 def test_what_does_not_grow_has_no_slope() -> None:
     assert goals.steepening({1: 2.0, 2: 2.0, 3: 2.1}) is None
     assert goals.steepening({1: 2.0, 2: 3.0}) is None
-
-
-@pytest.mark.parametrize(("at_most", "met"), [(3.2, True), (3.5, False)])
-def test_sessions_are_to_cost_nothing(at_most: float, met: bool) -> None:
-    samples = Samples()
-    for sessions, cost in ((1_000, 3), (10_000, 3), (100_000, at_most)):
-        samples.add(0, PROXY, growth.figure(growth.SESSIONS, sessions), cost / 1e3)
-
-    (goal,) = goals.judge(samples)
-
-    assert goal.met is met

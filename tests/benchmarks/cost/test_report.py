@@ -17,8 +17,7 @@ def measured() -> Samples:
             samples.add(turn, name, "cpu.chunk", cost * 50e-6)
         for axis in growth.AXES:
             for x in axis.xs:
-                cost = 0.002 if axis.name == growth.SESSIONS else (2 + 0.01 * x) / 1e3
-                samples.add(turn, PROXY, growth.figure(axis.name, x), cost)
+                samples.add(turn, PROXY, axis.figure(x), (2 + 0.01 * x) / 1e3)
         samples.add_pool(turn, UPSTREAM, "first.100", [0.001] * 50)
         samples.add_pool(turn, PROXY, "first.100", [0.002] * 50)
     samples.add(0, PROXY, "rss.idle", 80e6)
@@ -31,7 +30,7 @@ def line_with(text: str, part: str) -> str:
 
 
 def test_a_cell_has_the_median_and_the_ratio_with_its_range() -> None:
-    table = report.cost_table(measured(), [HTTPX, PROXY])
+    table = report.cost_table(measured(), [HTTPX, PROXY], "CPU", "cpu", report.CHUNKS)
 
     assert "2.00 · 2.00 (1.80–2.20) ×" in line_with(table, "plain request")
     assert "1.00 (1.00–1.00)" in line_with(table, "plain request")
@@ -56,7 +55,7 @@ def test_the_report_judges_each_goal_by_itself() -> None:
     assert "| met " in line_with(text, "plain request: the httpx relay")
     assert "| met " in line_with(text, "first text, p99 added")
     assert "| **not met** " in line_with(text, "400 messages, all but 2 seen: CPU more")
-    assert "| met " in line_with(text, "100,000 sessions: CPU beside 1,000")
+    assert "| met " in line_with(text, "tools offered, all new: slope")
 
 
 def test_a_streams_that_nobody_answered_are_at_least_so_late() -> None:
