@@ -47,9 +47,3 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     said = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     said.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(said)
-
-
-def typed(target: str, options: Iterable[str]) -> str:
-    """How one types a target of the Makefile with these options."""
-    given = " ".join(options)
-    return f'make {target} ARGS="{given}"' if given else f"make {target}"

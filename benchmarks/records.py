@@ -10,6 +10,7 @@ from typing import Any
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
+PROXIED = ("app/**/*.py", "app/**/*.lua")  # what decides where the proxy is between
 
 
 def fingerprint(about: Iterable[str], patterns: Iterable[str]) -> str:
@@ -42,6 +43,16 @@ class Results:
                 if {name: row.get(name) for name in key} == key:
                     found[row["task"]] = row
         return found
+
+    def first(self, key: Mapping[str, Any], count: int) -> dict[int, Json]:
+        """Those of the first so many tasks."""
+        found = self.read(key)
+        return {task: found[task] for task in range(count) if task in found}
+
+    def missing(self, key: Mapping[str, Any], count: int) -> list[int]:
+        """Those of the first so many tasks that have no result."""
+        found = self.read(key)
+        return [task for task in range(count) if task not in found]
 
     def add(self, key: Mapping[str, Any], task: int | str, result: Json) -> None:
         row = {**key, "task": task, **result}

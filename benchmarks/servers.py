@@ -163,6 +163,40 @@ def serve(
     return started
 
 
+class Proxy:
+    """The proxy with settings that change while it runs. ``config``: those it starts with."""
+
+    def __init__(
+        self, config: Mapping[str, Any], folder: Path, wrapper: Sequence[str] = (), **env: str
+    ) -> None:
+        server = {"host": "127.0.0.1", "port": free_port(), **config.get("server", {})}
+        self.config = {**config, "server": server}
+        self.port = int(server["port"])
+        self.url = f"http://127.0.0.1:{self.port}"
+        self._folder = folder
+        self._more = {"wrapper": wrapper, **env}
+
+    def start(self) -> None:
+        self.server = serve(self.config, self._folder, **self._more)  # type: ignore[arg-type]
+
+    @property
+    def ended(self) -> bool:
+        return self.server.process.poll() is not None
+
+    def end(self, how: signal.Signals) -> None:
+        if not self.ended:
+            self.server.process.send_signal(how)
+            self.server.process.wait()
+
+    def write(self, settings: Mapping[str, Any] | str) -> None:
+        """Put other settings into its file, as an editor does."""
+        text = settings if isinstance(settings, str) else yaml.safe_dump(dict(settings))
+        file = self._folder / f"proxy-{self.port}.yaml"
+        part = file.with_suffix(".part")
+        part.write_text(text)
+        os.replace(part, file)
+
+
 def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
     """LiteLLM alone, started as ``up`` starts it; None where it isn't installed."""
     if importlib.util.find_spec("litellm") is None:

@@ -8,8 +8,7 @@ Real models, a real LiteLLM, the real proxy, and a plain agent loop with the Ope
     agent.py      the agent
     broken.py     which replies no agent can use, and which are part of a loop
     relay.py      stands before LiteLLM: counts what models generate, throws faults in
-    columns.py    the ways of asking that are compared
+    columns.py    the ways of asking that are compared; a line a task on disk is theirs
     stack.py      starts the demo tiers and the proxies
-    records.py    results on disk, one line a task: an interrupted run goes on where it was
     report.py     the tables
 """

@@ -17,19 +17,19 @@ import contextlib
 import os
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from pathlib import Path
 from random import Random
 
 import openai
 
-from benchmarks import pages, servers
-from benchmarks.records import ROOT
+from benchmarks import machine, pages, servers
+from benchmarks.records import ROOT, Json, Results
 from mlx_stack_proxy.operator.local_stack.supervisor import StartFailed
 
 from . import agent, report, tasks
-from .columns import COLUMNS, GROUPS, Part
+from .columns import COLUMNS, GROUPS, Part, keys
 from .kills import Kills
-from .records import Records
 from .relay import Faults, Relay
 from .stack import Backend, demo_backend, proxy
 
@@ -37,13 +37,20 @@ from .stack import Backend, demo_backend, proxy
 class Benchmark:
     """One run over the parts that were asked for."""
 
-    def __init__(self, args: argparse.Namespace, records: Records) -> None:
+    def __init__(self, args: argparse.Namespace, parts: list[Part]) -> None:
         self._args = args
-        self._records = records
         self._models = {"fast": args.fast, "standard": args.standard}
+        self._results = Results(args.folder / "results.jsonl")
+        key = keys([args.base_url or "demo", args.fast, args.standard])
+        self._keys = {part: key(part) for part in parts}
 
-    async def run(self, parts: list[Part]) -> None:
-        wanted = [part for part in parts if self._missing(part)]
+    def done(self) -> dict[Part, dict[int, Json]]:
+        return {
+            part: self._results.first(key, self._args.tasks) for part, key in self._keys.items()
+        }
+
+    async def run(self) -> None:
+        wanted = [part for part in self._keys if self._missing(part)]
         if not wanted:
             return
         async with self._backend() as backend:
@@ -51,8 +58,7 @@ class Benchmark:
                 await self._part(backend, part)
 
     def _missing(self, part: Part) -> list[int]:
-        done = self._records.read(part)
-        return [task for task in range(self._args.tasks) if task not in done]
+        return self._results.missing(self._keys[part], self._args.tasks)
 
     @contextlib.asynccontextmanager
     async def _backend(self) -> AsyncIterator[Backend]:
@@ -91,10 +97,10 @@ class Benchmark:
                     await relay.settled()
                 attempts = [vars(one) for one in relay.attempts]
                 calls = len(every[number].calls)
-                row = {"calls": calls, **done.as_json(), "attempts": attempts}
+                row = {"calls": calls, **asdict(done), "attempts": attempts}
                 if kills.happened:
                     row["killed"] = True
-                self._records.add(part, number, row)
+                self._results.add(self._keys[part], number, row)
                 right += done.right
                 if place % 10 == 0 or place == len(missing):
                     print(f"{part.name}: {place} of {len(missing)}, {right} right", flush=True)
@@ -126,33 +132,22 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-agents")
     args = parser.parse_args()
     args.folder = args.folder.resolve()
-    results = args.folder / "results.jsonl"
     if args.fresh:
-        results.unlink(missing_ok=True)
-    records = Records(results, [args.base_url or "demo", args.fast, args.standard])
-    parts = _parts(args)
+        (args.folder / "results.jsonl").unlink(missing_ok=True)
+    benchmark = Benchmark(args, _parts(args))
     if not args.report:
         servers.stop_with_us()
         try:
-            asyncio.run(Benchmark(args, records).run(parts))
+            asyncio.run(benchmark.run())
         except StartFailed as failure:
             print(failure, file=sys.stderr)
             return 1
         except KeyboardInterrupt:
             print("Stopped; the same command goes on from here.")
             return 130
-    text = report.whole(records, parts, args.tasks)
-    pages.publish(_command(args), {report.MARKER: text}, args.write)
+    command = machine.command("benchmarks.agents", sys.argv[1:])
+    pages.publish(command, {report.MARKER: report.whole(benchmark.done())}, args.write)
     return 0
-
-
-def _command(args: argparse.Namespace) -> str:
-    """What makes these tables, as one types it."""
-    given = [f"-n {args.tasks}"]
-    names = ["groups", "columns", "base_url"] + ["fast", "standard"] * bool(args.base_url)
-    values = {name: getattr(args, name) for name in names}
-    given += [f"--{name.replace('_', '-')} {value}" for name, value in values.items() if value]
-    return pages.typed("bench-agents", given)
 
 
 if __name__ == "__main__":

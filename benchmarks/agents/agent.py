@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -38,9 +38,6 @@ class Run:
     wrong: str = ""
     replies: list[Reply] = field(default_factory=list)
     seconds: float = 0.0
-
-    def as_json(self) -> Json:
-        return asdict(self)
 
 
 async def run(client: openai.AsyncOpenAI, model: str, task: tasks.Task, seed: int) -> Run:
@@ -86,7 +83,7 @@ async def _ask(
     whole = raw.parse()
     choice = whole.choices[0]
     message = choice.message.model_dump(exclude_none=True)
-    found = broken.flaw(message, choice.finish_reason, messages)
+    found = broken.flaw(message, choice.finish_reason, messages, tasks.plain_tools())
     tokens = whole.usage.completion_tokens if whole.usage else 0
     tier = raw.headers.get("x-mlx-stack-tier", "")
     done.replies.append(Reply(tier, choice.finish_reason, found, tokens))

@@ -8,12 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import jsonschema
-
-from . import tasks
 
 Json = dict[str, Any]
 # A text that loops: its last piece so many times, and so many characters in all.
@@ -27,15 +24,21 @@ _MARKERS = re.compile(
 )
 
 
-def flaw(message: Mapping[str, Any], finish: str | None, history: Sequence[Json]) -> str:
+def flaw(
+    message: Mapping[str, Any],
+    finish: str | None,
+    history: Sequence[Json],
+    offered: Mapping[str, Mapping[str, Any]],
+) -> str:
     """Why an agent can't use a reply; empty: it can.
 
     `unknown_tool`, `arguments` (no JSON object), `schema`, `call_as_text`, `looping`, `cut` (by a
-    token limit), `empty`. ``history``: the messages that it answers.
+    token limit), `empty`. ``history``: the messages that it answers. ``offered``: the tools with
+    their parameters' schemas.
     """
     calls = message.get("tool_calls") or []
     for call in calls:
-        if found := _call_flaw(call["function"]):
+        if found := call_flaw(call["function"], offered):
             return found
     if loops(message, EQUAL_TURNS, history):
         return "looping"
@@ -45,14 +48,13 @@ def flaw(message: Mapping[str, Any], finish: str | None, history: Sequence[Json]
     if not calls:
         if not text.strip():
             return "empty"
-        if _is_call(text):
+        if _is_call(text, offered):
             return "call_as_text"
     return ""
 
 
-def _call_flaw(function: Mapping[str, Any]) -> str:
-    validator = _validators().get(function["name"])
-    if validator is None:
+def call_flaw(function: Mapping[str, Any], offered: Mapping[str, Mapping[str, Any]]) -> str:
+    if function["name"] not in offered:
         return "unknown_tool"
     try:
         arguments = json.loads(function["arguments"])
@@ -60,21 +62,15 @@ def _call_flaw(function: Mapping[str, Any]) -> str:
         return "arguments"
     if not isinstance(arguments, dict):
         return "arguments"
-    return "" if validator.is_valid(arguments) else "schema"
+    fits = jsonschema.Draft202012Validator(offered[function["name"]]).is_valid(arguments)
+    return "" if fits else "schema"
 
 
-@cache
-def _validators() -> dict[str, jsonschema.Draft202012Validator]:
-    return {
-        name: jsonschema.Draft202012Validator(schema)
-        for name, schema in tasks.plain_tools().items()
-    }
-
-
-def _is_call(text: str) -> bool:
+def _is_call(text: str, names: Iterable[str]) -> bool:
     if _MARKERS.search(text):
         return True
-    return any(re.search(rf"\b{name}\b\W*(with\W*)?[({{]", text) for name in _validators())
+    telling = (re.escape(name) for name in names if "_" in name)  # `read` may be a word
+    return any(re.search(rf"\b{name}\b\W*(with\W*)?[({{]", text) for name in telling)
 
 
 def loops(message: Mapping[str, Any], turns: int, history: Sequence[Json]) -> str:

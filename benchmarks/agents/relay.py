@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from aiohttp import web
 
+from benchmarks.came import read
 from benchmarks.passing import Passing
 
 from . import broken
@@ -122,43 +122,10 @@ async def _fault(attempt: Attempt) -> web.Response:
 
 def _read(attempt: Attempt, came: bytes, history: list[Json]) -> None:
     """What a reply's bytes say: tokens, and whether it went round."""
-    text = came.decode(errors="replace")
     try:
-        bodies = [json.loads(text)] if text.startswith("{") else list(_frames(text))
+        found = read(came.decode(errors="replace"))
     except ValueError:
         return
-    message: Json = {"content": "", "reasoning_content": "", "tool_calls": []}
-    tokens = pieces = 0
-    for body in bodies:
-        tokens = (body.get("usage") or {}).get("completion_tokens") or tokens
-        for choice in body.get("choices") or []:
-            pieces += _add(message, choice.get("delta") or choice.get("message") or {})
-    attempt.tokens = tokens or pieces
+    attempt.tokens = found.usage.get("completion_tokens") or found.pieces
     # In a chain of equal calls, all but the first were for nothing.
-    attempt.loop = broken.loops(message, 2, history)
-
-
-def _frames(text: str) -> Iterator[Json]:
-    for line in text.splitlines():
-        if line.startswith("data: {"):
-            yield json.loads(line.removeprefix("data: "))
-
-
-def _add(message: Json, delta: Json) -> int:
-    """Add a piece to a message; about how many tokens it is: servers send one at a time."""
-    pieces = 0
-    for key in ("content", "reasoning_content"):
-        if said := delta.get(key):
-            message[key] += said
-            pieces += 1
-    for call in delta.get("tool_calls") or []:
-        function = call.get("function") or {}
-        at = call.get("index")
-        at = len(message["tool_calls"]) if at is None else at
-        while len(message["tool_calls"]) <= at:
-            message["tool_calls"].append({"id": "", "function": {"name": "", "arguments": ""}})
-        kept = message["tool_calls"][at]["function"]
-        kept["name"] += function.get("name") or ""
-        kept["arguments"] += function.get("arguments") or ""
-        pieces += 8 + len(function.get("arguments") or "") // 3
-    return pieces
+    attempt.loop = broken.loops(found.message, 2, history)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from statistics import median
 from typing import Any
@@ -13,189 +12,141 @@ from benchmarks import pages
 from benchmarks.intervals import Difference, difference, wilson
 
 from .columns import COLUMNS, GROUPS, MORE_SEEDS, SEED, Part
-from .records import Records
 
 Json = dict[str, Any]
+Rows = Sequence[Json]
+Done = Mapping[Part, Mapping[int, Json]]  # the results of each part, by task
 GOAL_SHARE, GOAL_SAVED = 0.5, 0.9
-KILLED = "server killed"
 MARKER = "agents"  # in the documents
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What one column came to, over its tasks."""
-
-    tasks: int
-    right: int
-    ends: Counter[str]
-    by_calls: dict[int, tuple[int, int]]
-    replies: int
-    flaws: Counter[str]
-    by_fast: int
-    tokens: Counter[str]
-    loop_tokens: int
-    seconds: float
-    median_seconds: float
-    faults: Counter[str]
-
-
-def figures(rows: Iterable[Json]) -> Figures:
-    rows = list(rows)
-    replies = [reply for row in rows for reply in row["replies"]]
-    attempts = [attempt for row in rows for attempt in row["attempts"]]
-    tokens: Counter[str] = Counter()
-    for attempt in attempts:
-        tokens[attempt["model"]] += attempt["tokens"]
-    by_calls = {}
-    for calls in sorted({row["calls"] for row in rows}):
-        some = [row["right"] for row in rows if row["calls"] == calls]
-        by_calls[calls] = (sum(some), len(some))
-    return Figures(
-        len(rows),
-        sum(row["right"] for row in rows),
-        Counter(row["wrong"] for row in rows if row["wrong"]),
-        by_calls,
-        len(replies),
-        Counter(reply["flaw"] for reply in replies if reply["flaw"]),
-        sum(reply["tier"] == "fast" for reply in replies),
-        tokens,
-        sum(attempt["tokens"] for attempt in attempts if attempt["loop"]),
-        sum(row["seconds"] for row in rows),
-        median(row["seconds"] for row in rows) if rows else 0.0,
-        Counter(attempt["fault"] for attempt in attempts if attempt["fault"])
-        + Counter(KILLED for row in rows if row.get("killed")),
-    )
-
-
-def whole(records: Records, parts: Sequence[Part], tasks: int) -> str:
+def whole(done: Done) -> str:
     """All tables for which there are results."""
-    rows = {part: _first(records.read(part), tasks) for part in _known(parts)}
+    tables = {
+        f"Seed {SEED}": GROUPS["main"],
+        "With faults": GROUPS["faults"],
+        **{f"Seed {seed}": [Part(key, seed) for key in COLUMNS] for seed in MORE_SEEDS},
+    }
     found = []
-    for title, some in _tables(parts):
-        present = [part for part in some if rows.get(part)]
-        if present:
-            found += [f"### {title}", "", _table(present, _common(present, rows)), ""]
-    found += _goals(rows)
-    return "\n".join(found)
+    for title, parts in tables.items():
+        if present := [part for part in parts if done.get(part)]:
+            found.append(f"### {title}\n\n{_table(_common(present, done))}")
+    if goals := _goals(done):
+        found.append(f"### Goals\n\n{goals}")
+    return "\n\n".join(found)
 
 
-def _common(
-    parts: Sequence[Part], rows: dict[Part, dict[int, Json]]
-) -> dict[Part, dict[int, Json]]:
+def _common(parts: Sequence[Part], done: Done) -> dict[Part, list[Json]]:
     """The rows of some parts, for the tasks that all of them have done."""
-    tasks = set.intersection(*(set(rows[part]) for part in parts))
-    kept = {part: {task: rows[part][task] for task in sorted(tasks)} for part in parts}
-    return {**rows, **kept}
+    tasks = sorted(set.intersection(*(set(done[part]) for part in parts)))
+    return {part: [done[part][task] for task in tasks] for part in parts}
 
 
-def _known(parts: Sequence[Part]) -> list[Part]:
-    """The parts, and what they are compared with."""
-    return list(dict.fromkeys([*parts, *(Part(key) for key in COLUMNS)]))
+# What some rows come to
 
 
-def _first(rows: dict[int, Json], tasks: int) -> dict[int, Json]:
-    return {task: row for task, row in rows.items() if task < tasks}
+def _right(rows: Rows) -> list[bool]:
+    return [row["right"] for row in rows]
 
 
-def _tables(parts: Sequence[Part]) -> Iterable[tuple[str, list[Part]]]:
-    yield f"Seed {SEED}", [part for part in parts if part in GROUPS["main"]]
-    yield "With faults", [part for part in parts if part.faults]
-    for seed in MORE_SEEDS:
-        yield f"Seed {seed}", [part for part in parts if part.seed == seed]
+def _replies(rows: Rows) -> list[Json]:
+    return [reply for row in rows for reply in row["replies"]]
 
 
-def _table(parts: Sequence[Part], rows: dict[Part, dict[int, Json]]) -> str:
-    done = {part: figures(rows[part].values()) for part in parts}
-    head = ["", *(COLUMNS[part.column].title for part in parts)]
-    lines: list[list[str]] = []
-
-    def line(name: str, say: Callable[[Figures], str]) -> None:
-        lines.append([name, *(say(done[part]) for part in parts)])
-
-    line("tasks", lambda one: str(one.tasks))
-    line("**right**", lambda one: f"**{one.right}** ({one.right / one.tasks:.1%})")
-    line("95 % interval", lambda one: _range(wilson(one.right, one.tasks)))
-    for against in "ba":
-        said = [_against(part, against, rows) for part in parts]
-        if any(said):
-            lines.append([f"more than {COLUMNS[against].title}", *said])
-    for calls in range(1, 7):
-        of_so_many = (_of(done[part].by_calls, calls) for part in parts)
-        lines.append([f"right of those with {calls}", *of_so_many])
-    line("not right because of", lambda one: _counts(one.ends))
-    line("replies (turns) a task", lambda one: f"{one.replies / one.tasks:.1f}")
-    line("**broken replies that reached the agent**", lambda one: f"**{one.flaws.total()}**")
-    line("of them", lambda one: _counts(one.flaws))
-    line("replies served by fast", _served)
-    line("tokens generated", lambda one: _tokens(one.tokens))
-    line("tokens burnt in loops", lambda one: f"{one.loop_tokens:,}")
-    line("seconds a task, median", lambda one: f"{one.median_seconds:.1f}")
-    line("seconds in all", lambda one: f"{one.seconds:,.0f}")
-    if any(one.faults for one in done.values()):
-        line("faults thrown in", lambda one: _counts(one.faults))
-    return pages.table(head, lines)
+def _attempts(rows: Rows) -> list[Json]:
+    return [attempt for row in rows for attempt in row["attempts"]]
 
 
-def _against(part: Part, other: str, rows: dict[Part, dict[int, Json]]) -> str:
-    basis = rows.get(Part(other, part.seed, part.faults))
-    if not COLUMNS[part.column].proxied or not basis:
-        return ""
-    common = sorted(rows[part].keys() & basis.keys())
-    if not common:
-        return ""
-    return _words(
-        difference(
-            [rows[part][task]["right"] for task in common],
-            [basis[task]["right"] for task in common],
-        )
-    )
+def _flaws(rows: Rows) -> Counter[str]:
+    return Counter(reply["flaw"] for reply in _replies(rows) if reply["flaw"])
 
 
-def _words(one: Difference) -> str:
-    said = f"{100 * one.share:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f}) points"
-    return f"{said}; {one.gained} gained, {one.lost} lost, p {_p(one.p)}"
+def _by_fast(rows: Rows) -> float:
+    """The share of the replies that the first tier has served."""
+    replies = _replies(rows)
+    return sum(reply["tier"] == "fast" for reply in replies) / len(replies) if replies else 0.0
 
 
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"{value:.3f}"
+def _burnt(rows: Rows) -> int:
+    return sum(attempt["tokens"] for attempt in _attempts(rows) if attempt["loop"])
 
 
-def _range(ends: tuple[float, float]) -> str:
-    return f"{ends[0]:.1%} to {ends[1]:.1%}"
+def _faults(rows: Rows) -> Counter[str]:
+    killed = Counter(["server killed"] * sum(bool(row.get("killed")) for row in rows))
+    return Counter(one["fault"] for one in _attempts(rows) if one["fault"]) + killed
 
 
-def _of(by_calls: dict[int, tuple[int, int]], calls: int) -> str:
-    right, count = by_calls.get(calls, (0, 0))
-    return f"{right} of {count}" if count else ""
+def _tokens(rows: Rows) -> str:
+    tokens: Counter[str] = Counter()
+    for attempt in _attempts(rows):
+        tokens[attempt["model"]] += attempt["tokens"]
+    return ", ".join(f"{model} {number:,}" for model, number in sorted(tokens.items()))
+
+
+def _of_calls(rows: Rows, calls: int) -> str:
+    some = [row for row in rows if row["calls"] == calls]
+    return f"{sum(_right(some))} of {len(some)}" if some else ""
+
+
+def _interval(rows: Rows) -> str:
+    low, high = wilson(sum(_right(rows)), len(rows))
+    return f"{low:.1%} to {high:.1%}"
+
+
+def _share(rows: Rows) -> str:
+    return f"{sum(_right(rows))} ({sum(_right(rows)) / len(rows):.1%})"
 
 
 def _counts(counts: Counter[str]) -> str:
     return ", ".join(f"{number} {kind}" for kind, number in counts.most_common()) or "–"
 
 
-def _served(one: Figures) -> str:
-    return f"{one.by_fast / one.replies:.1%}" if one.by_fast and one.replies else "–"
+LINES: dict[str, Callable[[Rows], str]] = {
+    "tasks": lambda rows: str(len(rows)),
+    "**right**": lambda rows: "**{}** {}".format(*_share(rows).split(" ")),
+    "95 % interval": _interval,
+    **{
+        f"right of those with {calls}": lambda rows, calls=calls: _of_calls(rows, calls)
+        for calls in range(1, 7)
+    },
+    "not right because of": lambda rows: _counts(
+        Counter(row["wrong"] for row in rows if row["wrong"])
+    ),
+    "replies (turns) a task": lambda rows: f"{len(_replies(rows)) / len(rows):.1f}",
+    "**broken replies that reached the agent**": lambda rows: f"**{_flaws(rows).total()}**",
+    "of them": lambda rows: _counts(_flaws(rows)),
+    "replies served by fast": lambda rows: f"{_by_fast(rows):.1%}" if _by_fast(rows) else "–",
+    "tokens generated": _tokens,
+    "tokens burnt in loops": lambda rows: f"{_burnt(rows):,}",
+    "seconds a task, median": lambda rows: f"{median(row['seconds'] for row in rows):.1f}",
+    "seconds in all": lambda rows: f"{sum(row['seconds'] for row in rows):,.0f}",
+    "faults thrown in": lambda rows: _counts(_faults(rows)) if _faults(rows) else "",
+}
 
 
-def _tokens(tokens: Counter[str]) -> str:
-    return ", ".join(f"{model} {number:,}" for model, number in sorted(tokens.items()))
+def _table(rows: Mapping[Part, Rows]) -> str:
+    lines = [[name, *map(tell, rows.values())] for name, tell in LINES.items()]
+    for against in "ab":
+        of = next((part for part in rows if part.column == against), None)
+        said = [_against(part, of, rows) for part in rows]
+        lines.insert(3, [f"more than {COLUMNS[against].title}", *said])
+    head = ["", *(COLUMNS[part.column].title for part in rows)]
+    return pages.table(head, [line for line in lines if any(line[1:])])
 
 
-def _goals(rows: dict[Part, dict[int, Json]]) -> list[str]:
-    """Which goals are met: with each seed, with all of them together, and with faults."""
-    seeds = {f"seed {seed}": [Part(key, seed) for key in COLUMNS] for seed in (SEED, *MORE_SEEDS)}
-    runs = {**seeds, "with faults": list(GROUPS["faults"])}
-    found: dict[str, list[list[Json]]] = {}
-    for name, parts in runs.items():
-        if all(rows.get(part) for part in parts):
-            common = _common(parts, rows)
-            found[name] = [list(common[part].values()) for part in parts]
-    several = [found[name] for name in seeds if name in found]
-    if len(several) > 1:
-        found["all seeds"] = [list(chain(*columns)) for columns in zip(*several, strict=True)]
-    lines = [[name, *_judged(columns)] for name, columns in found.items()]
-    return ["### Goals", "", pages.table(_GOALS, lines)] if lines else []
+def _against(part: Part, of: Part | None, rows: Mapping[Part, Rows]) -> str:
+    if not COLUMNS[part.column].proxied or of is None:
+        return ""
+    return _words(difference(_right(rows[part]), _right(rows[of])))
 
+
+def _words(one: Difference) -> str:
+    said = f"{100 * one.share:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f}) points"
+    chance = "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
+    return f"{said}; {one.gained} gained, {one.lost} lost, p {chance}"
+
+
+# The goals
 
 _GOALS = (
     *("", "tasks", "right alone", "as many right as standard alone", "more than standard alone"),
@@ -204,20 +155,33 @@ _GOALS = (
 )
 
 
-def _judged(columns: Sequence[Sequence[Json]]) -> list[str]:
-    a, b, c = (figures(column) for column in columns)
-    share = c.by_fast / c.replies if c.replies else 0.0
-    saved = 1 - c.loop_tokens / a.loop_tokens if a.loop_tokens else 0.0
-    _, strong, proxied = ([row["right"] for row in column] for column in columns)
+def _goals(done: Done) -> str:
+    """Which goals are met: with each seed, with all of them together, and with faults."""
+    seeds = {f"seed {seed}": [Part(key, seed) for key in COLUMNS] for seed in (SEED, *MORE_SEEDS)}
+    found = {
+        name: list(_common(parts, done).values())
+        for name, parts in {**seeds, "with faults": GROUPS["faults"]}.items()
+        if all(done.get(part) for part in parts)
+    }
+    several = [found[name] for name in seeds if name in found]
+    if len(several) > 1:
+        found["all seeds"] = [list(chain(*columns)) for columns in zip(*several, strict=True)]
+    lines = [[name, *_judged(*columns)] for name, columns in found.items()]
+    return pages.table(_GOALS, lines) if lines else ""
+
+
+def _judged(alone: Rows, strong: Rows, proxied: Rows) -> list[str]:
+    right, of_strong, flaws = sum(_right(proxied)), sum(_right(strong)), _flaws(proxied).total()
+    saved = 1 - _burnt(proxied) / _burnt(alone) if _burnt(alone) else 0.0
 
     def said(value: str, is_met: bool) -> str:
         return f"{value}: {'met' if is_met else '**not met**'}"
 
     return [
-        *(str(c.tasks), f"{a.right} ({a.right / a.tasks:.1%})"),
-        said(f"{c.right} to {b.right}", c.right >= b.right),
-        _words(difference(proxied, strong)),
-        said(f"{share:.1%}", share >= GOAL_SHARE),
-        said(f"{c.flaws.total()}", not c.flaws.total()),
+        *(str(len(proxied)), _share(alone)),
+        said(f"{right} to {of_strong}", right >= of_strong),
+        _words(difference(_right(proxied), _right(strong))),
+        said(f"{_by_fast(proxied):.1%}", _by_fast(proxied) >= GOAL_SHARE),
+        said(f"{flaws}", not flaws),
         said(f"{saved:.1%}", saved >= GOAL_SAVED),
     ]

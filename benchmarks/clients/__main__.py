@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import pages, servers
+from benchmarks import machine, pages, servers
 from benchmarks.clients import judge, report, tasks
 from benchmarks.clients.environment import Environment, find_node, installed, say
 from benchmarks.clients.model import Model
@@ -31,7 +31,7 @@ from benchmarks.clients.spoiled import CHARACTERS
 from benchmarks.clients.stack import ScriptedStack
 from benchmarks.clients.tasks import TASKS
 from benchmarks.clients.toolboxes import CLIENTS
-from benchmarks.records import ROOT, Json, Results, fingerprint
+from benchmarks.records import PROXIED, ROOT, Json, Results, fingerprint
 from tests.clients.__main__ import let_work
 
 SEED = 7
@@ -42,11 +42,15 @@ SETTINGS = {"context_window": 200_000}
 _OURS = [
     *(f"benchmarks/clients/{name}.py" for name in ("__main__", "judge", "model", "spoiled")),
     *(f"benchmarks/clients/{name}.py" for name in ("scripted", "stack", "tasks", "toolboxes")),
-    *("benchmarks/agents/broken.py", "tests/clients/agents.py", "tests/clients/mistakes.py"),
+    *(
+        "benchmarks/came.py",
+        "benchmarks/agents/broken.py",
+        "tests/clients/agents.py",
+        "tests/clients/mistakes.py",
+    ),
     "tests/faults/spoken.py",
     "app/mlx_stack_proxy/operator/local_stack/*.py",
 ]
-_PROXIED = ["app/**/*.py", "app/**/*.lua"]
 
 
 class Benchmark:
@@ -115,16 +119,14 @@ class Benchmark:
 
     def rows(self, name: str, way: str) -> Rows:
         """The results that are there of the tasks that are asked for."""
-        found = self._results.read(self._keys[name, way])
-        return {task: found[task] for task in range(self._args.tasks) if task in found}
+        return self._results.first(self._keys[name, way], self._args.tasks)
 
     def _missing(self, name: str, way: str) -> list[int]:
-        rows = self.rows(name, way)
-        return [task for task in range(self._args.tasks) if task not in rows]
+        return self._results.missing(self._keys[name, way], self._args.tasks)
 
 
 def _key(name: str, way: str, seed: int) -> Json:
-    patterns = _OURS if way == DIRECT else [*_OURS, *_PROXIED]
+    patterns = _OURS if way == DIRECT else [*_OURS, *PROXIED]
     code = fingerprint([_version(name), way], patterns)
     return {"code": code, "client": name, "way": way, "seed": seed}
 
@@ -170,10 +172,7 @@ def main() -> int:
         }
         for name in args.only
     }
-    given = [f"-n {args.tasks}"] if args.tasks != len(TASKS) else []
-    given += [f"--seed {args.seed}"] if args.seed != SEED else []
-    given += [f"--only {name}" for name in args.only] if len(args.only) < len(CLIENTS) else []
-    command = pages.typed("bench-clients", given)
+    command = machine.command("benchmarks.clients", sys.argv[1:])
     pages.publish(command, {report.MARKER: report.whole(done)}, args.write)
     return 0
 

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.came import together
 from benchmarks.clients import spoiled
 from benchmarks.clients.scripted import Json, Say, Turn, Use, good_reply
 from benchmarks.clients.spoiled import CHARACTERS, KINDS
@@ -180,15 +181,7 @@ def _texts(frame: Json) -> list[str]:
 
 
 def whole_of(frames: list[Json]) -> Json:
-    """The completion that says what these chunks of a stream say, with one call at most."""
-    deltas = [choice["delta"] for frame in frames for choice in frame["choices"]]
-    message: Json = {}
-    for name in ("content", "reasoning"):
-        message[name] = "".join(delta.get(name) or "" for delta in deltas) or None
-    calls = [call for delta in deltas for call in delta.get("tool_calls") or ()]
-    if calls:
-        arguments = "".join(one["function"].get("arguments") or "" for one in calls)
-        function = {"name": calls[0]["function"]["name"], "arguments": arguments}
-        message["tool_calls"] = [{**calls[0], "function": function}]
-    finish = [choice["finish_reason"] for frame in frames for choice in frame["choices"]]
-    return completion(message, next(filter(None, reversed(finish)), "stop"))
+    """The completion that says what these chunks of a stream say."""
+    came = together(frames)
+    message = {name: value for name, value in came.message.items() if value}
+    return completion({"content": None, **message}, came.finish or "stop")

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import orjson
 
-from benchmarks import pages
+from benchmarks import machine, pages
 from benchmarks.measure import loop_streams
 from mlx_stack_proxy.engine.verdicts import Verdict
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rng = random.Random(given.seed)
     files = honest_files(given.n, rng)
     loops = made_up_loops([text for _, text in files], rng)
-    command = pages.typed("limits", [f"-n {given.n}", f"--seed {given.seed}"])
+    command = machine.command("benchmarks.measure.loop_limits", sys.argv[1:])
     pages.publish(command, {MARKER: report(files, loops)}, given.write)
     return 0
 

@@ -27,7 +27,6 @@ from benchmarks import servers
 from benchmarks.agents.stack import Backend, demo_backend, kill_child
 from mlx_stack_proxy.operator.local_stack import configs
 from mlx_stack_proxy.operator.remote.report import screen
-from tests.support.ports import free_port
 
 from . import account, compare
 from .agents import Agent, all_agents
@@ -36,22 +35,17 @@ MOST_SECONDS = 600.0
 AWAY_SECONDS = 90.0  # what may take so long to come back, on a busy machine
 
 
-class Proxy:
-    """``serve`` as a process of its own. ``did``: what was done to it, by the report's names."""
+class Proxy(servers.Proxy):
+    """``did``: what was done to it, by the report's names."""
 
     def __init__(self, folder: Path, backend: Backend) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
         self.did: Counter[str] = Counter()
-        self._backend = backend
-        self._folder = folder
-        self._server: servers.Server | None = None
         tiers = {
             name: {"model": name, "health_url": tier.health_url, "first_token_timeout": 20}
             for name, tier in backend.tiers.items()
         }
-        self._config: dict[str, Any] = {
-            "server": {"host": "127.0.0.1", "port": self.port, "api_keys": ["*"]},
+        config: dict[str, Any] = {
+            "server": {"api_keys": ["*"]},
             "upstream": {"base_url": backend.url, "api_key_env": configs.KEY_VARIABLE},
             "tiers": tiers,
             "reliability": {
@@ -61,20 +55,15 @@ class Proxy:
             },
             "state": {"backend": "sqlite", "path": str(folder / "night.db")},
         }
+        super().__init__(config, folder, **{configs.KEY_VARIABLE: backend.key})
 
     def change(self, **settings: Any) -> None:
-        """Put other settings into its file; of ``tiers={}`` none can be used."""
-        configs.write_yaml(self._folder / f"proxy-{self.port}.yaml", {**self._config, **settings})
+        """Of ``tiers={}`` none can be used."""
+        self.write({**self.config, **settings})
 
-    async def start(self) -> None:
+    def start(self) -> None:
         self.did["starts"] += 1
-        key = {configs.KEY_VARIABLE: self._backend.key}
-        self._server = await asyncio.to_thread(servers.serve, self._config, self._folder, **key)
-
-    async def end(self, how: signal.Signals) -> None:
-        if self._server is not None and self._server.process.poll() is None:
-            self._server.process.send_signal(how)
-            await asyncio.to_thread(self._server.process.wait)
+        super().start()
 
     async def counted(self, name: str) -> None:
         """Until the report has one more of that."""
@@ -137,9 +126,9 @@ async def night(proxy: Proxy, backend: Backend, agents: list[Agent], phase: floa
         await proxy.counted("refused_reloads")
         proxy.change(observability={"log_level": "warning"})
         await _wait(phase, "new settings, and some that can't be used")
-        await proxy.end(signal.SIGKILL)
+        await asyncio.to_thread(proxy.end, signal.SIGKILL)
         proxy.did["kills"] += 1
-        await proxy.start()
+        await asyncio.to_thread(proxy.start)
         await _wait(phase, "the proxy was killed with -9")
     return away
 
@@ -152,13 +141,13 @@ async def _wait(seconds: float, what: str) -> None:
 async def _run(phase: float, folder: Path) -> int:
     async with asyncio.timeout(MOST_SECONDS), demo_backend(folder / "stack") as backend:
         proxy = Proxy(folder, backend)
-        await proxy.start()
+        await asyncio.to_thread(proxy.start)
         try:
             agents = all_agents(proxy.url)
             away = await night(proxy, backend, agents, phase)
             report = await proxy.report()
         finally:
-            await proxy.end(signal.SIGTERM)
+            await asyncio.to_thread(proxy.end, signal.SIGTERM)
     print()
     for line in screen(report):
         print(line)

@@ -25,7 +25,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks import machine, pages, servers
-from benchmarks.records import ROOT, Results, fingerprint
+from benchmarks.records import PROXIED, ROOT, Results, fingerprint
 
 from . import agent, client, models, report, stack
 from .models import Model
@@ -42,9 +42,8 @@ TOOLCALLBENCH_TASKS = 20
 _OURS = [
     *(f"benchmarks/real_models/{name}.py" for name in ("agent", "client", "llama_server")),
     *(f"benchmarks/real_models/{name}.py" for name in ("questions", "stack", "tasks")),
-    "benchmarks/real_models/toolcallbench_task.py",
+    *("benchmarks/real_models/toolcallbench_task.py", "benchmarks/came.py"),
 ]
-_PROXIED = ["app/**/*.py"]
 
 
 class Benchmark:
@@ -64,12 +63,8 @@ class Benchmark:
 
     def rows(self, kind: str) -> dict[str, dict[int, Json]]:
         """Return what is there of one kind: for each way, the results by number."""
-        found = {way: self._results.read(self._key(kind, way)) for way in self.titles}
         count = self.counts[kind]
-        return {
-            way: {number: rows[number] for number in range(count) if number in rows}
-            for way, rows in found.items()
-        }
+        return {way: self._results.first(self._key(kind, way), count) for way in self.titles}
 
     async def run(self, python: Path, show: Callable[[], object]) -> None:
         """Do what is missing, until the time is over."""
@@ -114,7 +109,7 @@ class Benchmark:
 
     def _code(self, way: str) -> str:
         """A hash of the models, of what asks them, and of the proxy where it does."""
-        patterns = _OURS if way.startswith("direct") else [*_OURS, *_PROXIED]
+        patterns = _OURS if way.startswith("direct") else [*_OURS, *PROXIED]
         return fingerprint([*(model.path.name for model in self._models), way], patterns)
 
 

@@ -29,13 +29,12 @@ def whole(kinds: Mapping[str, Rows], titles: Mapping[str, str]) -> str:
 
 def short(rows: Rows, titles: Mapping[str, str]) -> str:
     """Return the README's table of the single questions."""
-    lines = ["| | questions | valid replies | the right call |", "|---|--:|--:|--:|"]
+    lines = []
     for way, found in rows.items():
         verdicts = Counter(row["verdict"] for row in found.values())
-        valid = sum(verdicts[verdict] for verdict in _VALID)
-        if found:
-            lines.append(f"| {titles[way]} | {len(found)} | {valid} | {verdicts['right']} |")
-    return "\n".join(lines)
+        counts = (len(found), sum(verdicts[verdict] for verdict in _VALID), verdicts["right"])
+        lines += [[titles[way], *map(str, counts)]] if found else []
+    return pages.table(("", "questions", "valid replies", "the right call"), lines)
 
 
 _SINGLE = ("", "n", "valid", "right", "wrong calls", "calls as text", "no call where none was due",

@@ -24,7 +24,7 @@ from benchmarks.soak import flat, process
 from benchmarks.soak.clients import EXPECTED, SCENARIOS, Scenario
 from benchmarks.soak.process import Proxy, by_label, metric
 from benchmarks.soak.run import Found, Soak
-from benchmarks.soak.upstream import Upstream
+from benchmarks.upstream import Upstream
 from mlx_stack_proxy.server import open_files
 from tests.support.browser import Browser
 from tests.support.redis_server import RedisServer
@@ -61,14 +61,14 @@ async def soak(
             async with page_open(proxy, folder) if page else contextlib.nullcontext():
                 return await one.run(minutes * 60)
         finally:
-            await asyncio.to_thread(proxy.stop)
+            await asyncio.to_thread(proxy.server.stop)
 
 
 @contextlib.asynccontextmanager
 async def page_open(proxy: Proxy, folder: Path) -> AsyncIterator[None]:
     """The proxy's page in a browser, which has to be there at the end, too."""
     async with Browser(folder) as browser:
-        await browser.open(f"http://127.0.0.1:{proxy.port}/mlx-stack/")
+        await browser.open(f"{proxy.url}/mlx-stack/")
         await browser.until("return document.querySelector('.tier') !== null")
         yield
         await browser.until("return document.querySelector('.tier') !== null")

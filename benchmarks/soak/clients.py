@@ -22,7 +22,7 @@ import httpx
 from benchmarks.night import account
 from benchmarks.night.account import Seen
 from benchmarks.soak.process import KEY, POOR_KEY
-from benchmarks.soak.upstream import SLOW, TEXT, words
+from benchmarks.upstream import SLOW, TEXT
 from tests.faults.catalogue import FAULTS
 from tests.faults.clients import CLIENTS, ERROR, EVERYONE, GOOD, Client, Outcome, judged, read
 from tests.faults.spoken import CHAT, SPOKEN
@@ -278,7 +278,7 @@ async def streams(world: World) -> str:
     """A slow stream, read to its end."""
     asked = body(f"{world.new_name()} [[slow]]", True)
     outcome = await world.ask(asked, world.headers(session=f"soak-s-{world.chance.randrange(20)}"))
-    return told(outcome, "".join(words(SLOW, 2)))
+    return told(outcome, "".join(SLOW))
 
 
 # (method, path, headers beside the key, body, status)

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import redis
-import yaml
 
 from benchmarks import servers
-from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 
 MB = 1024 * 1024
@@ -40,7 +36,7 @@ SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? ([0-9.e+-]+)$", re.MULTILINE)
 Json = dict[str, Any]
 
 
-def config(upstream: str, port: int, folder: Path, state: Json) -> Json:
+def config(upstream: str, folder: Path, state: Json) -> Json:
     """What is kept is bounded so low that the warm-up fills it."""
     limits = {
         "max_concurrency": 16,
@@ -51,7 +47,7 @@ def config(upstream: str, port: int, folder: Path, state: Json) -> Json:
         "total_timeout": 20,
     }
     return {
-        "server": {"host": "127.0.0.1", "port": port, "api_keys": [KEY, POOR_KEY]},
+        "server": {"api_keys": [KEY, POOR_KEY]},
         "upstream": {"base_url": upstream},
         "stream": {"keepalive_seconds": 1},
         "tiers": {name: {"model": name, **limits} for name in ("fast", "standard")},
@@ -94,58 +90,26 @@ def config(upstream: str, port: int, folder: Path, state: Json) -> Json:
     }
 
 
-class Proxy:
-    """``python -m app serve`` on a file of its own; ``wrapper``: a module that runs it instead."""
+class Proxy(servers.Proxy):
+    """``wrapper``: a module that runs it instead."""
 
     def __init__(
         self, upstream: str, folder: Path, store: RedisServer | None, wrapper: Sequence[str] = ()
     ) -> None:
-        self._folder = folder
-        self._store = store
         self._asked = redis.Redis(port=store.port) if store else None
         self._state = folder / "state.db"
         state: Json = {"backend": "sqlite", "path": str(self._state)}
         if store is not None:
             state = {"backend": "redis", "redis_url": store.url}
-        self.config = config(upstream, free_port(), folder, state)
-        self._wrapper = wrapper
-
-    @property
-    def port(self) -> int:
-        return int(self.config["server"]["port"])
-
-    def start(self) -> None:
-        self._server = servers.serve(self.config, self._folder, wrapper=self._wrapper)
-
-    def stop(self) -> None:
-        self._server.stop()
-
-    @property
-    def ended(self) -> bool:
-        return self._server.process.poll() is not None
-
-    def write(self, settings: Json | str) -> None:
-        """Put other settings into the file, as an editor does."""
-        text = settings if isinstance(settings, str) else yaml.safe_dump(settings)
-        file = self._folder / f"proxy-{self.port}.yaml"
-        part = file.with_suffix(".part")
-        part.write_text(text)
-        os.replace(part, file)
-
-    def hang_up(self) -> None:
-        """Have it read its file now."""
-        self._server.process.send_signal(signal.SIGHUP)
+        super().__init__(config(upstream, folder, state), folder, wrapper)
 
     def rss(self) -> float:
         """MB."""
-        return self._server.rss() / MB
-
-    def cpu_seconds(self) -> float:
-        return self._server.cpu_seconds()
+        return self.server.rss() / MB
 
     def taken(self, told: str) -> dict[str, float]:
         """What it takes now, by name. ``told``: its metrics."""
-        process = self._server.measured
+        process = self.server.measured
         found = {
             "memory (MB)": self.rss(),
             "open files": float(process.num_fds()),
@@ -165,9 +129,6 @@ class Proxy:
                 LOG: log.stat().st_size / 1024 if log.exists() else 0.0,
             }
         return {**store, CAPTURED: captured / 1024}
-
-    def log_tail(self) -> str:
-        return self._server.said()
 
 
 def _counted(keys: set[bytes]) -> int:

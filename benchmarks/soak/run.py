@@ -7,6 +7,7 @@ import contextlib
 import copy
 import itertools
 import json
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from benchmarks.night import compare
 from benchmarks.soak.clients import EXPECTED, SCENARIOS, Scenario, World, newcomers
 from benchmarks.soak.flat import WARM_UP
 from benchmarks.soak.process import Proxy, metric
-from benchmarks.soak.upstream import Upstream
+from benchmarks.upstream import Upstream
 from tests.support.redis_server import RedisServer
 
 REST_SECONDS = 20.0  # at most, until nothing runs any more
@@ -97,7 +98,7 @@ class Soak:
     async def run(self, seconds: float) -> Found:
         """Rounds until so many seconds have passed, and enough for a judgement."""
         self._begun = time.monotonic()
-        cpu = self._proxy.cpu_seconds()
+        cpu = self._proxy.server.cpu_seconds()
         clients = [
             asyncio.create_task(self._client(scenario))
             for scenario in self._scenarios
@@ -115,9 +116,9 @@ class Soak:
             await asyncio.gather(*clients, return_exceptions=True)
             await self._world.close()
         if self._proxy.ended:
-            self.found.wrong.append(f"the proxy ended by itself: {self._proxy.log_tail()}")
+            self.found.wrong.append(f"the proxy ended by itself: {self._proxy.server.said()}")
         else:
-            self.found.cpu_seconds = self._proxy.cpu_seconds() - cpu
+            self.found.cpu_seconds = self._proxy.server.cpu_seconds() - cpu
             report = json.loads(await self._told("/mlx-stack/report?since=24h"))
             for agent, seen in self._world.seen.items():
                 self.found.rows += compare.of_agent(report, agent, seen)
@@ -202,8 +203,8 @@ class Soak:
     async def _told(self, path: str = "/metrics") -> str:
         async with httpx.AsyncClient(trust_env=False, verify=False, timeout=30) as client:
             headers = self._world.headers()
-            url = f"http://127.0.0.1:{self._proxy.port}{path}"
-            return (await client.get(url, headers=headers)).raise_for_status().text
+            found = await client.get(self._proxy.url + path, headers=headers)
+            return found.raise_for_status().text
 
     async def _trouble(self, number: int) -> None:
         """Other settings in every second round; in every third, no upstream for a while.
@@ -214,7 +215,7 @@ class Soak:
         await asyncio.sleep(self._round_seconds / 3)
         if number % 2:
             self._proxy.write(next(self._settings))
-            self._proxy.hang_up()
+            self._proxy.server.process.send_signal(signal.SIGHUP)
             self.found.reloads += 1
         if number % 3 == 1:
             await self._upstream.stop()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.agents import broken
+from benchmarks.agents.tasks import plain_tools
 
 Json = dict[str, Any]
 GOOD = {"order_id": "A-1"}
@@ -60,15 +61,15 @@ def lap(result: str, number: int, **arguments: Any) -> list[Json]:
     ],
 )
 def test_flaws(message: Json, finish: str, flaw: str) -> None:
-    assert broken.flaw(message, finish, []) == flaw
+    assert broken.flaw(message, finish, [], plain_tools()) == flaw
 
 
 def test_the_same_call_with_the_same_result_loops_the_fourth_time() -> None:
     history: list[Json] = [{"role": "user", "content": "Look up A-1"}]
     for number in range(3):
-        assert broken.flaw(calling(call()), "tool_calls", history) == ""
+        assert broken.flaw(calling(call()), "tool_calls", history, plain_tools()) == ""
         history += lap("paid", number)
-    assert broken.flaw(calling(call()), "tool_calls", history) == "looping"
+    assert broken.flaw(calling(call()), "tool_calls", history, plain_tools()) == "looping"
 
 
 def test_tokens_are_burnt_from_the_first_repeat() -> None:

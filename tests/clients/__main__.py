@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks import pages
+from benchmarks import machine, pages
 from benchmarks.clients.environment import (
     ENVIRONMENTS,
     Ended,
@@ -39,7 +39,6 @@ from benchmarks.clients.environment import (
 from benchmarks.clients.scripted import Plays
 from benchmarks.clients.stack import ScriptedStack
 from benchmarks.clients.tap import Seen, Tap
-from benchmarks.machine import about
 from benchmarks.records import Json, Results, fingerprint
 from mlx_stack_proxy.operator.agents.command import client_named
 from tests.clients.agents import AGENTS, CLAUDE_CODE, CODEX, PROTOCOLS, SAID, Agent, calls
@@ -79,7 +78,7 @@ class Run:
 
     def row(self, without: Json | None) -> Json:
         """Its result; `without`: that of the run in which no mistake was made, if it isn't this."""
-        row = {"requests": len(self.asked), "given": self.given, "date": about()["date"]}
+        row = {"requests": len(self.asked), "given": self.given, "date": machine.about()["date"]}
         return {**row, "wrong": list(self._wrong(without or row))}
 
     def _wrong(self, without: Json) -> Iterator[str]:
@@ -209,13 +208,11 @@ HEAD = (
 
 def publish(args: argparse.Namespace, runs: Sequence[Runs], names: Sequence[str]) -> None:
     """The table of benchmarks/clients.md, with the dates of the runs: some may be older."""
-    given = ["--short"] if args.short else []
-    given += [f"--only {name}" for name in args.only or ()]
-    given += [f"--mistake '{name}'" for name in args.mistake or ()]
     dates = sorted(one.rows[name]["date"] for one in runs for name in names)
     table = pages.table(HEAD, [one.told(names) for one in runs])
     of_runs = " to ".join(sorted({dates[0], dates[-1]}))
-    pages.publish(pages.typed("clients", given), {"clients": table}, args.write, runs=of_runs)
+    command = machine.command("tests.clients", sys.argv[1:])
+    pages.publish(command, {"clients": table}, args.write, runs=of_runs)
 
 
 async def main(args: argparse.Namespace) -> int:
