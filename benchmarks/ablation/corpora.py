@@ -21,34 +21,19 @@ def right(row: Row) -> set[str]:
 
 def tool_calls() -> set[str]:
     """Mutations, texts and reported shapes."""
-    found = {row["id"] for row in score.rows("mutations.jsonl") if _mutation_is_right(row)}
-    found |= {row["id"] for row in score.rows(score.TEXTS.name) if _text_is_right(row)}
+    cases = [score.mutation(row) for row in score.rows("mutations.jsonl")]
+    cases += [score.text(row) for row in score.rows(score.TEXTS.name)]
     issues = score.rows("issues_malformed.jsonl")
-    return found | {row["id"] for row in issues if score.issue_miss(row) is None}
-
-
-def _mutation_is_right(row: score.Json) -> bool:
-    """Delivered as it was, or asked again, which is right where no repair is certain."""
-    calls = [(row["raw_name"], row["raw_arguments"])]
-    result = score.judged(row["tools"], row["messages"], calls)
-    if result.verdict is not None:
-        return bool(row["class"] != "locally_repairable")
-    return score.same(result.calls, [row["original"]])
-
-
-def _text_is_right(row: score.Json) -> bool:
-    tools = row.get("tools") or row.get("tools_inferred") or []
-    result = score.judged(tools, [], [], row["text"])
-    wanted = row["expected_tool_calls"]
-    return result.verdict is None and score.same(result.calls, wanted)
+    reported = {row["id"] for row in issues if score.issue_miss(row) is None}
+    return reported | {case.id for case in cases if not case.wrong}
 
 
 def loops() -> set[str]:
     """Loops, and what only looks like one."""
-    found = set()
-    for raw in LOOPS.read_text("utf-8").splitlines():
-        line = json.loads(raw)
-        judge = score_loops.KINDS.get(line["kind"])
-        if judge is not None and judge(line, line["tier"] != "portable", {})[0]:
-            found.add(line["id"])
-    return found
+    lines = map(json.loads, LOOPS.read_text("utf-8").splitlines())
+    judged = [(line, score_loops.KINDS.get(line["kind"])) for line in lines]
+    return {
+        line["id"]
+        for line, judge in judged
+        if judge is not None and judge(line, line["tier"] != "portable", {})[0]
+    }

@@ -7,8 +7,8 @@ the request, after it the reply, as it would in the proxy.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +20,6 @@ from tests.loop_detection.played import Played
 
 Json = dict[str, Any]
 TASK: Json = {"role": "user", "content": "Do the task."}
-
-
-@dataclass(frozen=True)
-class Step:
-    """An assistant message, the items it was made of, and what comes before it."""
-
-    before: list[Json]
-    message: Json
-    last_item: int
 
 
 @dataclass(frozen=True)
@@ -71,14 +62,8 @@ def run(
     items: list[Json], kind: str, params: Json | None = None, changes: Json | None = None
 ) -> Report:
     """What the stage says of a line's items, the request after the last one included."""
-    messages: list[Json] = []
-    ends = [-1]  # the item at which each reply ends; before the first is none
-    for step in _sequence(items) if kind == "tool_sequence" else _history(items):
-        messages += [*step.before, step.message]
-        ends.append(step.last_item)
-    messages += _trailing(items, kind)
-    stage = LoopDetection(settings(params, changes))
-    played = Played(messages, stage, NAMED)
+    messages, ends = transcript(items, kind)
+    played = Played(messages, LoopDetection(settings(params, changes)), NAMED)
     said = sorted([*played.hints, *played.broken], key=lambda one: one[0])
     # The request after the last reply is one more; it may still get a hint.
     return Report(
@@ -90,7 +75,34 @@ def run(
     )
 
 
-# From items to messages
+def transcript(items: list[Json], kind: str) -> tuple[list[Json], list[int]]:
+    """The messages, and the item at which each reply ends; before the first is none, -1."""
+    messages = [] if kind == "history" and items and "user" in items[0] else [TASK]
+    ends, thought = [-1], ""
+    for _, group in itertools.groupby(enumerate(items), _batch):
+        some = list(group)
+        at, item = some[-1]
+        if "user" in item:
+            messages.append({"role": "user", "content": item["user"]})
+            continue
+        if "thought" in item:
+            thought = item["thought"]
+            continue
+        made = [(number, one.get("tool", one)) for number, one in some if "text" not in one]
+        message: Json = {"role": "assistant", "content": item.get("text")}
+        if made:
+            message["tool_calls"] = [_call(call, number) for number, call in made]
+        if thought:
+            message["reasoning_content"], thought = thought, ""
+        messages += [message, *(one for number, call in made for one in _answers(call, number))]
+        ends.append(at)
+    return messages, ends
+
+
+def _batch(placed: tuple[int, Json]) -> tuple[str, Any]:
+    """What the calls of one reply have in common."""
+    at, item = placed
+    return ("at", at) if item.get("batch") is None else ("batch", item["batch"])
 
 
 def _call(item: Json, at: int) -> Json:
@@ -105,61 +117,3 @@ def _answers(item: Json, at: int) -> list[Json]:
             content = said if isinstance(said, str) else json.dumps(said)
             return [{"role": "tool", "tool_call_id": f"call_{at}", "content": content}]
     return []
-
-
-def _sequence(items: list[Json]) -> Iterator[Step]:
-    groups: list[list[int]] = []
-    for at, item in enumerate(items):
-        batch = item.get("batch")
-        if groups and batch is not None and items[groups[-1][-1]].get("batch") == batch:
-            groups[-1].append(at)
-        else:
-            groups.append([at])
-    before = [TASK]
-    for group in groups:
-        calls = [_call(items[at], at) for at in group]
-        message: Json = {"role": "assistant", "content": None, "tool_calls": calls}
-        yield Step(before, message, group[-1])
-        before = [answer for at in group for answer in _answers(items[at], at)]
-
-
-def _history(items: list[Json]) -> Iterator[Step]:
-    before = [] if items and "user" in items[0] else [TASK]
-    thought = ""
-    for at, item in enumerate(items):
-        message: Json
-        if "user" in item:
-            before.append({"role": "user", "content": item["user"]})
-            continue
-        if "thought" in item:
-            thought = item["thought"]
-            continue
-        if "tool" in item:
-            calls = [_call(item["tool"], at)]
-            message = {"role": "assistant", "content": None, "tool_calls": calls}
-        else:
-            message = {"role": "assistant", "content": item.get("text", "")}
-        if thought:
-            message["reasoning_content"] = thought
-            thought = ""
-        yield Step(before, message, at)
-        before = _answers(item["tool"], at) if "tool" in item else []
-
-
-def _trailing(items: list[Json], kind: str) -> list[Json]:
-    """What comes after the last reply: its answers, and what the user said then."""
-    if not items:
-        return []
-    if kind == "tool_sequence":
-        batch = items[-1].get("batch")
-        last = [
-            at for at, item in enumerate(items) if batch is not None and item.get("batch") == batch
-        ]
-        return [a for at in (last or [len(items) - 1]) for a in _answers(items[at], at)]
-    trailing: list[Json] = []
-    for at in range(len(items) - 1, -1, -1):
-        if "user" in items[at]:
-            trailing.insert(0, {"role": "user", "content": items[at]["user"]})
-        elif "thought" not in items[at]:
-            return [*(_answers(items[at]["tool"], at) if "tool" in items[at] else []), *trailing]
-    return trailing

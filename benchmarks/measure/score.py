@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,7 @@ Json = dict[str, Any]
 SETTINGS = Settings(tiers=DEFAULT_TIERS)
 STAGES = stages.build(SETTINGS)
 
-REPAIRED_SHARE = 0.98
-TEXT_SHARE = 0.98
+REPAIRED_SHARE = TEXT_SHARE = "98 %"
 WRONG = 1  # mutations that are delivered wrong, and were not asked about once more
 ISSUE_EXCEPTIONS = 2
 
@@ -113,76 +112,64 @@ def same(found: list[tuple[str, str]], wanted: list[Json]) -> bool:
     )
 
 
-# What each corpus says of the stage: the ids of the misses, and why
+# What each corpus says of the stages
 
 
-def false_rejects() -> tuple[int, list[str]]:
-    """Replies with valid calls of real tools that don't come out byte by byte as they went in."""
-    cases, misses = 0, []
-    for row in rows("bfcl.jsonl"):
-        if not row["valid_calls"]:
-            continue
-        spelled = [
-            [(call["name"], text) for call, text in zip(row["valid_calls"], texts, strict=True)]
-            for texts in zip(
-                *(_spellings(call["arguments"]) for call in row["valid_calls"]),
-                strict=True,
-            )
-        ]
-        for calls in [*spelled, *([one] for one in spelled[0])]:
-            cases += 1
-            result = judged(row["tools"], row["messages"], calls, "Let me see. ")
-            if not result.untouched:
-                misses.append(f"{row['id']}: {result.errors or 'changed'}")
-    return cases, misses
+@dataclass(frozen=True)
+class Found:
+    """One case. ``wrong``: what is wrong with it, in a word; empty: it came out right."""
+
+    id: str
+    wrong: str = ""
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.wrong}: {self.why}"
 
 
-def _spellings(arguments: Any) -> list[str]:
-    return [
-        json.dumps(arguments),
-        json.dumps(arguments, ensure_ascii=False, separators=(",", ":")),
-        json.dumps(arguments, indent=2),
-    ]
+def valid_calls(row: Json) -> Iterator[Found]:
+    """Replies with valid calls of real tools, which have to come out byte by byte as they went in.
 
-
-def mutations() -> tuple[int, int, list[str], list[str]]:
-    """Repairable mutations, those repaired exactly, the others, and what was delivered wrong."""
-    cases, exact, misses, wrong = 0, 0, [], []
-    for row in rows("mutations.jsonl"):
-        result = judged(row["tools"], row["messages"], [(row["raw_name"], row["raw_arguments"])])
-        repairable = row["class"] == "locally_repairable"
-        cases += repairable
-        if result.verdict is not None:
-            if repairable:
-                misses.append(f"{row['id']} retried: {result.errors}")
-        elif same(result.calls, [row["original"]]):
-            exact += repairable
-        else:
-            wrong.append(f"{row['id']}: {result.calls}")
-    return cases, exact, misses, wrong
-
-
-def texts() -> tuple[int, int, list[str], list[str], list[str]]:
-    """Texts, those that come out exactly, the others, and calls where none was meant.
-
-    The last are those that are read otherwise when they come character by character.
+    In three spellings, all calls of a reply together and each alone.
     """
-    cases, exact, misses, false_calls, uneven = 0, 0, [], [], []
-    for row in rows(TEXTS.name):
-        cases += 1
-        tools = row.get("tools") or row.get("tools_inferred") or []
-        result = judged(tools, [], [], row["text"])
-        if judged(tools, [], [], row["text"], size=1).calls != result.calls:
-            uneven.append(row["id"])
-        if result.calls and not row["expected_tool_calls"]:
-            false_calls.append(f"{row['id']}: {result.calls}")
-        elif row.get("negative_kind") == "unknown_tool" and not result.calls:
-            exact += 1  # left as text, or asked again: both are right
-        elif result.verdict is None and same(result.calls, row["expected_tool_calls"]):
-            exact += 1
-        else:
-            misses.append(f"{row['id']} ({row['format']}): {result.errors or result.calls}")
-    return cases, exact, misses, false_calls, uneven
+    spellings: list[Json] = [{}, {"ensure_ascii": False, "separators": (",", ":")}, {"indent": 2}]
+    spelled = [
+        [(call["name"], json.dumps(call["arguments"], **how)) for call in row["valid_calls"]]
+        for how in spellings
+    ]
+    for calls in [*spelled, *([one] for one in spelled[0])]:
+        result = judged(row["tools"], row["messages"], calls, "Let me see. ")
+        yield Found(row["id"], "" if result.untouched else "lost", result.errors or "changed")
+
+
+def mutation(row: Json) -> Found:
+    """A damaged call: right is a repair to what it was, or to ask again where none is certain."""
+    result = judged(row["tools"], row["messages"], [(row["raw_name"], row["raw_arguments"])])
+    if result.verdict is not None:
+        certain = row["class"] == "locally_repairable"
+        return Found(row["id"], "retried" if certain else "", result.errors)
+    right = same(result.calls, [row["original"]])
+    return Found(row["id"], "" if right else "delivered", str(result.calls))
+
+
+def text(row: Json) -> Found:
+    """Calls that are written as text, and texts that are none."""
+    tools, wanted = row.get("tools") or row.get("tools_inferred") or [], row["expected_tool_calls"]
+    result = judged(tools, [], [], row["text"])
+    if result.calls and not wanted:
+        return Found(row["id"], "false", str(result.calls))
+    if row.get("negative_kind") == "unknown_tool" and not result.calls:
+        return Found(row["id"])  # left as text, or asked again: both are right
+    right = result.verdict is None and same(result.calls, wanted)
+    why = f"({row['format']}): {result.errors or result.calls}"
+    return Found(row["id"], "" if right else "missed", why)
+
+
+def is_uneven(row: Json) -> bool:
+    """Whether a text is read otherwise when it comes character by character."""
+    tools = row.get("tools") or row.get("tools_inferred") or []
+    whole, each = (judged(tools, [], [], row["text"], size=size) for size in (5, 1))
+    return whole.calls != each.calls
 
 
 def issue_miss(row: Json) -> str | None:
@@ -246,11 +233,24 @@ class _Goals:
         self.say = say
         self.met = True
 
-    def judge(self, what: str, figure: str, goal: str, met: bool, misses: list[str]) -> None:
+    def most(self, what: str, misses: Sequence[object], most: int = 0) -> None:
+        """At most so many of them."""
+        self._judge(what, str(len(misses)), f"{most}", len(misses) <= most, misses)
+
+    def share(self, what: str, cases: Sequence[Found], misses: Sequence[Found], least: str) -> None:
+        """At least so many per cent of the cases are right."""
+        right, count = sum(not one.wrong for one in cases), len(cases)
+        figure = f"{right} of {count} ({right / max(1, count):.1%})"
+        met = right >= float(least.removesuffix(" %")) / 100 * count
+        self._judge(what, figure, least, met, misses)
+
+    def _judge(
+        self, what: str, figure: str, goal: str, met: bool, misses: Sequence[object]
+    ) -> None:
         self.met = self.met and met
         self.say(f"{what:52}{figure:>16}  goal {goal:12} {'met' if met else 'MISSED'}")
         for miss in misses:
-            self.say(f"    {miss[:300]}")
+            self.say(f"    {str(miss)[:300]}")
 
 
 def run(say: Callable[[str], None] = print) -> int:
@@ -258,44 +258,41 @@ def run(say: Callable[[str], None] = print) -> int:
         say(f"score: no corpora in {CORPORA}, nothing to score")
         return 0
     goals = _Goals(say)
-    cases, misses = false_rejects()
-    lost = f"{len(misses)} of {cases}"
-    goals.judge("valid calls: rejected or changed", lost, "0", not misses, misses)
-    cases, exact, misses, wrong = mutations()
-    enough = exact >= REPAIRED_SHARE * cases
-    goals.judge("mutations: repaired exactly", _share(exact, cases), "98 %", enough, misses)
-    goals.judge("mutations: delivered wrong", str(len(wrong)), "1", len(wrong) <= WRONG, wrong)
-    cases, exact, misses, false_calls, uneven = texts()
-    enough = exact >= TEXT_SHARE * cases
-    goals.judge("text calls: exact", _share(exact, cases), "98 %", enough, misses)
-    goals.judge("text calls: false", str(len(false_calls)), "0", not false_calls, false_calls)
-    goals.judge("text calls: cut otherwise, else read", str(len(uneven)), "0", not uneven, uneven)
-    issues = rows("issues_malformed.jsonl")
-    found = [(row, issue_miss(row)) for row in issues]
-    misses = [f"{row['id']} ({row['expected_action']}): {miss}" for row, miss in found if miss]
-    few = len(misses) <= ISSUE_EXCEPTIONS
-    handled = f"{len(issues) - len(misses)} of {len(issues)}"
-    goals.judge("reported shapes: handled as they say", handled, "all but 2", few, misses)
+
+    def wrong(cases: Iterable[Found], *kinds: str) -> list[Found]:
+        return [one for one in cases if one.wrong in kinds]
+
+    lost = wrong((one for row in rows("bfcl.jsonl") for one in valid_calls(row)), "lost")
+    goals.most("valid calls: rejected or changed", lost)
+    mutated = [(row, mutation(row)) for row in rows("mutations.jsonl")]
+    certain = [one for row, one in mutated if row["class"] == "locally_repairable"]
+    goals.share("mutations: repaired exactly", certain, wrong(certain, "retried"), REPAIRED_SHARE)
+    delivered = wrong((one for _, one in mutated), "delivered")
+    goals.most("mutations: delivered wrong", delivered, WRONG)
+    texts = [text(row) for row in rows(TEXTS.name)]
+    goals.share("text calls: exact", texts, wrong(texts, "missed"), TEXT_SHARE)
+    goals.most("text calls: false", wrong(texts, "false"))
+    uneven = [row["id"] for row in rows(TEXTS.name) if is_uneven(row)]
+    goals.most("text calls: cut otherwise, else read", uneven)
+    issues = [(row, issue_miss(row)) for row in rows("issues_malformed.jsonl")]
+    misses = [f"{row['id']} ({row['expected_action']}): {miss}" for row, miss in issues if miss]
+    goals.most(f"reported shapes: of {len(issues)} not as they say", misses, ISSUE_EXCEPTIONS)
     _real_models(goals)
     return 0 if goals.met else 1
 
 
 def _real_models(goals: _Goals) -> None:
     """Judge the replies of real models: each readable call is read, and none is read wrong."""
-    by_kind: dict[str, list[str]] = defaultdict(list)
+    by_kind: dict[str, list[Found]] = defaultdict(list)
     for row in rows(score_real_models.NAME):
         kind = score_real_models.kind_of(row, judged)
-        by_kind[kind].append(f"{row['id']}: {row['reply']['content']!r}")
+        said = Found(row["id"], "" if kind == "read" else kind, repr(row["reply"]["content"]))
+        by_kind[kind].append(said)
     read, unread, wrong = (by_kind.pop(kind, []) for kind in ("read", "unread", "wrong"))
-    figure = _share(len(read), len(read) + len(unread) + len(wrong))
-    goals.judge("real models' calls: read", figure, "100 %", not unread, unread)
-    goals.judge("real models' calls: wrong", str(len(wrong)), "0", not wrong, wrong)
+    goals.share("real models' calls: read", [*read, *unread, *wrong], unread, "100 %")
+    goals.most("real models' calls: wrong", wrong)
     others = (f"{kind}: {len(replies)}" for kind, replies in sorted(by_kind.items()))
     goals.say(f"    other replies: {'; '.join(others)}")
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{part} of {whole} ({part / max(1, whole):.1%})"
 
 
 if __name__ == "__main__":
