@@ -14,7 +14,7 @@ DEV := $(VENV)/.installed-dev
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-fast coverage lint format types unit e2e bench bench-instructions bench-install bench-agents bench-clients real-models night bench-state deploy-test kills soak fuzz score limits ablate faults clients size schema references pictures docs docs-commands package audit clean
+.PHONY: help run test test-fast coverage lint format types unit e2e bench bench-instructions bench-install bench-agents bench-clients real-models bench-state deploy-test kills soak fuzz score limits ablate faults clients size schema references pictures docs docs-commands package audit clean
 
 help:  ## show this
 	@echo "make TARGET, where TARGET is one of:"
@@ -70,9 +70,6 @@ bench-state: $(DEV)  ## what each store costs, and whether it stays flat at 100,
 
 real-models: $(DEV)  ## what real open models do with tools, directly and through the proxy; takes hours
 	@$(BIN)/python -m benchmarks.real_models $(ARGS)
-
-night: $(DEV)  ## a night of agents and outages in five minutes: is what the report says of it true?
-	@$(BIN)/python -m benchmarks.night $(ARGS)
 
 bench-agents: $(DEV)  ## does it make a weak model reliable? an agent's tasks, without it and with it
 	@$(BIN)/python -m benchmarks.agents $(ARGS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -32,6 +31,9 @@ from tests.engine.exchanges import ODD, Faults, attempt, cut, exchange
 from tests.faults.clients import Client
 from tests.faults.spoken import MESSAGES as SPEAKS_MESSAGES
 from tests.faults.spoken import RESPONSES as SPEAKS_RESPONSES
+from tests.server.test_odd_fields import MESSAGES as MESSAGES_BODY
+from tests.server.test_odd_fields import RESPONSES as RESPONSES_BODY
+from tests.server.test_odd_fields import places
 from tests.support.deltas import Speaking
 from tests.support.replies import chunk, usage_chunk
 
@@ -41,77 +43,11 @@ DIALECTS = {"messages": MESSAGES, "responses": RESPONSES}
 
 # Any body
 
-TEXT = {"type": "text", "text": "Hello"}
-PICTURE = {"type": "base64", "media_type": "image/png", "data": "aGk="}
-USE = {"type": "tool_use", "id": "toolu_1", "name": "search", "input": {"query": "x"}}
-RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "is_error": True, "content": [TEXT]}
-OF_MESSAGES: Json = {
-    "model": "fast",
-    "max_tokens": 99,
-    "system": [TEXT, {**TEXT, "cache_control": {"type": "ephemeral"}}],
-    "messages": [
-        {"role": "user", "content": [TEXT, {"type": "image", "source": PICTURE}]},
-        {"role": "system", "content": "New."},
-        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}, TEXT, USE]},
-        {"role": "user", "content": [TEXT, RESULT, {"type": "document", "source": PICTURE}]},
-    ],
-    "tools": [
-        {"name": "search", "input_schema": {"type": "object"}, "strict": True},
-        {"type": "web_search_20250305", "name": "web_search"},
-    ],
-    "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
-    "metadata": {"user_id": '{"session_id": "s"}'},
-    "output_config": {"format": {"type": "json_schema", "schema": {"type": "object"}}},
-    "stop_sequences": ["x"],
-    "stream": True,
-}
-SEARCH = {"type": "function", "name": "search", "parameters": {"type": "object"}}
-GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": 'start: a b\na: "x"\nb: "y"\n'}
-OF_RESPONSES: Json = {
-    "model": "fast",
-    "instructions": "Be short.",
-    "input": [
-        {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "A"}]},
-        {"role": "user", "content": "Hello"},
-        {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "Hm."}]},
-        {"type": "function_call", "call_id": "c1", "name": "search", "arguments": "{}"},
-        {
-            "type": "function_call_output",
-            "call_id": "c1",
-            "output": [{"type": "input_image", "image_url": "data:,"}],
-        },
-        {"type": "custom_tool_call", "call_id": "c2", "name": "patch", "input": "x y"},
-        {"type": "custom_tool_call_output", "call_id": "c2", "output": "done"},
-        {"type": "local_shell_call", "call_id": "c3", "action": {"command": ["ls"]}},
-        {"type": "web_search_call", "id": "ws", "status": "completed", "action": {}},
-    ],
-    "tools": [
-        SEARCH,
-        {"type": "custom", "name": "patch", "format": GRAMMAR},
-        {"type": "namespace", "name": "ns", "tools": [SEARCH]},
-        {"type": "web_search"},
-    ],
-    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [SEARCH]},
-    "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}},
-    "reasoning": {"effort": "low"},
-    "metadata": {"a": "b"},
-    "max_output_tokens": 99,
-    "stream": True,
-}
-WHOLE = {"messages": OF_MESSAGES, "responses": OF_RESPONSES}
+WHOLE = {"messages": MESSAGES_BODY, "responses": RESPONSES_BODY}
 WORDS = st.sampled_from(
     ["", "text", "tool_use", "tool_result", "function", "custom", "namespace", "system", "user"]
 )
 ANYTHING = ODD | JSON | WORDS | st.sampled_from([2**70, 1e300, "\ud83d", {"type": []}])
-
-
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where something stands in a body, itself not included."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, one in inner:
-        yield (*path, key)
-        if isinstance(one, dict | list):
-            yield from places(one, (*path, key))
 
 
 @st.composite

@@ -19,8 +19,8 @@ from typing import Any
 
 import httpx
 
-from benchmarks.night import account
-from benchmarks.night.account import Seen
+from benchmarks.soak import account
+from benchmarks.soak.account import Seen
 from benchmarks.soak.process import KEY, POOR_KEY
 from benchmarks.upstream import SLOW, TEXT
 from tests.faults.catalogue import FAULTS
@@ -84,7 +84,7 @@ class World:
         outcome = read(response, speaks=speaks)
         said = {name.replace("_", "-"): str(value) for name, value in outcome.said.items()}
         right = outcome.error is None and outcome.status == 200
-        self.seen[agent] += account.counts([Seen(agent, outcome.status, said, right)])
+        self.seen[agent] += account.counts([Seen(said, right)])
         return outcome
 
     async def connected(self, body: Json, buffer: int | None = None) -> socket.socket:

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from benchmarks.night import compare
+from benchmarks.soak import account
 from benchmarks.soak.clients import EXPECTED, SCENARIOS, Scenario, World, newcomers
 from benchmarks.soak.flat import WARM_UP
 from benchmarks.soak.process import Proxy, metric
@@ -50,7 +50,7 @@ class Found:
     reloads: int = 0
     outages: int = 0
     demotions: int = 0
-    rows: list[compare.Row] = field(default_factory=list)
+    rows: list[account.Row] = field(default_factory=list)
     cpu_seconds: float = 0.0
     counted: str = ""  # the proxy's metrics at the end
 
@@ -121,7 +121,7 @@ class Soak:
             self.found.cpu_seconds = self._proxy.server.cpu_seconds() - cpu
             report = json.loads(await self._told("/mlx-stack/report?since=24h"))
             for agent, seen in self._world.seen.items():
-                self.found.rows += compare.of_agent(report, agent, seen)
+                self.found.rows += account.compared(report, agent, seen)
         return self.found
 
     async def _fill(self, seconds: float) -> None:

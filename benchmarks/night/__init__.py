@@ -1,1 +1,0 @@
-"""A night of agents in some minutes, and whether the report of it is true."""
