@@ -67,9 +67,7 @@ def _line(row: Row, whole: set[str], runs: Mapping[str, int], sample: int) -> li
     told = ""
     if runs and row.kind not in ("format", "repair"):
         told = difference(runs, trajectories.figures(row, sample))
-    unproven = (
-        f"none: unproven, {sources()[row.name]}" if row.name in sources() else "none: unproven"
-    )
+    unproven = ", ".join(["none: unproven", *filter(None, [sources().get(row.name)])])
     lost = _few(whole - without) or ("none" if "+" in told else unproven)
     return [row.kind, f"`{row.name}`", lost, _few(without - whole), told]
 

@@ -21,35 +21,24 @@ import orjson
 
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.attempt import Attempt
-from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.request import Request, Route, UpstreamRequest
-from mlx_stack_proxy.engine.session_id import SessionId
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
+from tests.engine.exchanges import attempt, client_request, exchange
+from tests.support.replies import TOP, USAGE
+from tests.tool_validation.calls import WRITE
 
 Json = dict[str, Any]
 CHUNKS = 3_000
 HELD_PIECES, LONG_PIECES = 16_000, 320_000
-USAGE = {"prompt_tokens": 900, "completion_tokens": 40, "total_tokens": 940}
-PARAMETERS = {
-    "type": "object",
-    "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
-    "required": ["path", "content"],
-}
-TOOLS = [
-    {"type": "function", "function": {"name": name, "parameters": PARAMETERS}}
-    for name in ("write_file", "append_file", "read_file")
-]
 MOST = 2_000_000  # tokens: no call is to be too long
 BUDGET = {"max_output_tokens": MOST, "tool_calls": {"apply": "never"}}
 WIDE = {name: {**tier, "context_window": MOST} for name, tier in DEFAULT_TIERS.items()}
 STAGES = stages.build(Settings(tiers=WIDE, reliability={"token_budget": BUDGET}))  # type: ignore[arg-type]
-SESSION = SessionId("derived", "0" * 32, "0" * 32)
-TOP = {"id": "chatcmpl-1", "created": 1_780_000_000, "model": "fast"}
+BEGUN: Json = {"role": "assistant", "content": ""}
 _source = random.Random(1)
 _WORDS = ["".join(_source.choices("etaoinshrdlu", k=_source.randint(2, 9))) for _ in range(800)]
 
 
-def words(count: int) -> list[str]:
+def words(count: int = CHUNKS) -> list[str]:
     return [f" {word}" for word in _source.choices(_WORDS, k=count)]
 
 
@@ -61,31 +50,9 @@ def frame(delta: Json, finish: str | None = None, **more: Any) -> bytes:
     return b"data: " + orjson.dumps(payload) + b"\n\n"
 
 
-def text(**more: Any) -> Iterator[bytes]:
-    yield frame({"role": "assistant", "content": ""})
-    yield from (frame({"content": word}, **more) for word in words(CHUNKS))
-
-
-def reasoning() -> Iterator[bytes]:
-    yield frame({"role": "assistant", "content": ""})
-    yield from (frame({"reasoning_content": word}) for word in words(CHUNKS))
-
-
-def obfuscated() -> Iterator[bytes]:
-    yield frame({"role": "assistant", "content": ""})
-    for word in words(CHUNKS):
-        yield frame({"content": word}, obfuscation="".join(_source.choices("aX9bQ", k=9)))
-
-
-def counted() -> Iterator[bytes]:
-    for count, one in enumerate(text()):
-        usage = {**USAGE, "completion_tokens": count + 1, "total_tokens": 901 + count}
-        payload = {**orjson.loads(one[6:]), "usage": usage}
-        yield b"data: " + orjson.dumps(payload) + b"\n\n"
-
-
-def piece(arguments: str) -> Json:
-    return {"tool_calls": [{"index": 0, "function": {"arguments": arguments}, "type": "function"}]}
+def piece(arguments: str) -> bytes:
+    one = {"index": 0, "function": {"arguments": arguments}, "type": "function"}
+    return frame({"tool_calls": [one]})
 
 
 def call(pieces: int = CHUNKS, size: int = 10) -> Iterator[bytes]:
@@ -93,68 +60,68 @@ def call(pieces: int = CHUNKS, size: int = 10) -> Iterator[bytes]:
     function = {"name": "write_file", "arguments": ""}
     begun = {"index": 0, "id": "call_1", "type": "function", "function": function}
     yield frame({"role": "assistant", "content": None, "tool_calls": [begun]})
-    yield frame(piece('{"path": "a.txt", "content": "'))
-    yield from (frame(piece(word[:size])) for word in words(pieces))
-    yield frame(piece('"}'))
+    yield piece('{"path": "a.txt", "content": "')
+    yield from (piece(word[:size]) for word in words(pieces))
+    yield piece('"}')
 
 
-ROWS = {
-    "text": (text, 14),
-    "reasoning": (reasoning, 14),
-    "call": (call, 16),
-    "usage in each chunk": (counted, 20),
-    "obfuscation": (obfuscated, 20),
+def usage(count: int) -> Json:
+    return {**USAGE, "completion_tokens": count, "total_tokens": USAGE["prompt_tokens"] + count}
+
+
+# The frames of each row, and its goal
+ROWS: dict[str, tuple[list[bytes], int]] = {
+    "text": ([frame(BEGUN), *(frame({"content": word}) for word in words())], 14),
+    "reasoning": ([frame(BEGUN), *(frame({"reasoning_content": word}) for word in words())], 14),
+    "call": ([*call()], 16),
+    "usage in each chunk": (
+        [frame({"content": word}, usage=usage(at)) for at, word in enumerate(words(), 1)],
+        20,
+    ),
+    "obfuscation": (
+        [
+            frame({"content": w}, obfuscation="".join(_source.choices("aX9bQ", k=9)))
+            for w in words()
+        ],
+        20,
+    ),
 }
 
 
-def attempt() -> Attempt:
-    body: Json = {"messages": [{"role": "user", "content": "?"}], "tools": TOOLS}
-    body["max_tokens"] = MOST
-    request = Request(body, "m", stream=True, include_usage=True)
-    exchange = Exchange(request.asked_by(id="r", session=SESSION, route=Route(("fast",))))
-    one = Attempt(exchange, UpstreamRequest("fast", dict(body)), STAGES, _fault)
+def fed(frames: list[bytes] | Iterator[bytes]) -> Attempt:
+    asked = client_request(tools=[WRITE], max_tokens=MOST)
+    one = attempt(exchange(asked, tiers=("fast",)), stages=STAGES)
     one.on_request()
+    for data in frames:
+        one.feed(data)
+    assert one.verdict is None, type(one.verdict)
     return one
-
-
-def _fault(stage: str, error: Exception) -> None:
-    raise error
 
 
 def each(frames: list[bytes]) -> float:
     """Return the µs of CPU for each of these frames, fed to one attempt."""
-    one = attempt()
-    feed = one.feed
     gc.collect()
     began = time.process_time()
-    for data in frames:
-        feed(data)
-    took = time.process_time() - began
-    assert one.verdict is None, type(one.verdict)
-    return took / len(frames) * 1e6
+    fed(frames)
+    return (time.process_time() - began) / len(frames) * 1e6
 
 
 def held() -> float:
     """Return the MB that an attempt holds once a long call has come."""
-    one, frames = attempt(), call(HELD_PIECES)
     gc.collect()
     tracemalloc.start()
-    for data in frames:
-        one.feed(data)
+    one = fed(call(HELD_PIECES))
     size = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert one.verdict is None, type(one.verdict)
+    assert one.verdict is None
     return size / 1e6
 
 
 def long() -> float:
     """Return the seconds of CPU for a very long call, until its last byte has gone out."""
-    frames = list(call(LONG_PIECES, 3))
-    one = attempt()
+    frames = [*call(LONG_PIECES, 3), frame({}, "tool_calls") + b"data: [DONE]\n\n"]
     began = time.process_time()
-    for data in frames:
-        one.feed(data)
-    one.feed(frame({}, "tool_calls") + b"data: [DONE]\n\n")
+    one = fed(frames)
     verdict = one.settle()
     assert verdict is None, type(verdict)
     one.rest()
@@ -166,13 +133,9 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--short", action="store_true", help="without the two long calls")
     args = parser.parse_args()
-    kinds = {name: list(make()) for name, (make, _) in ROWS.items()}
-    best = dict.fromkeys(kinds, float("inf"))
-    for _ in range(args.runs):
-        for name, frames in kinds.items():
-            best[name] = min(best[name], each(frames))
-    for name, micros in best.items():
-        print(f"{name:28}{micros:8.1f} µs a chunk   goal {ROWS[name][1]}")
+    for name, (frames, goal) in ROWS.items():
+        micros = min(each(frames) for _ in range(args.runs))
+        print(f"{name:28}{micros:8.1f} µs a chunk   goal {goal}")
     if not args.short:
         print(f"{HELD_PIECES:,} pieces of a call, held{held():10.1f} MB           goal 2")
         print(f"{LONG_PIECES:,} pieces of a call{long():14.1f} s            goal 4")

@@ -18,24 +18,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
 import uvloop
 
-from benchmarks import machine
+from benchmarks import machine, pages
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes, Sticky, Store
 from tests.support.redis_server import RedisServer
-from tests.support.storing import commit, settle
 
 ROUNDS = 10
 EXCHANGES = 400  # in each
 COLUMNS = ("CPU loop", "CPU all", "at best", "a second", "median", "p99")
-HEAD = f"{'':26}{''.join(f'{name:>10}' for name in COLUMNS)}"
 
 
 def name_of(number: int) -> str:
@@ -58,8 +56,8 @@ async def exchange(store: Store, number: int, tag: str) -> float:
     return time.perf_counter() - started
 
 
-async def measure(label: str, store: Store, sessions: int, at_once: int) -> None:
-    """Print one row."""
+async def measure(store: Store, sessions: int, at_once: int) -> list[str]:
+    """A row's figures."""
     took: list[float] = []
     each = EXCHANGES // at_once
 
@@ -77,46 +75,42 @@ async def measure(label: str, store: Store, sessions: int, at_once: int) -> None
         spent = zip(before, after, strict=True)
         rounds.append([(end - start) / (each * at_once) for start, end in spent])
     wall, loop_cpu, cpu = (median(of_rounds) for of_rounds in zip(*rounds, strict=True))
-    least = min(cpu for _, _, cpu in rounds)
-    took.sort()
-    late = took[len(took) * 99 // 100]
-    print(
-        f"{label:26}{loop_cpu * 1e6:7.0f} µs{cpu * 1e6:7.0f} µs{least * 1e6:7.0f} µs"
-        f"{1 / wall:10.0f}{median(took) * 1e3:7.2f} ms{late * 1e3:7.2f} ms",
-        flush=True,
-    )
+    micros = (loop_cpu, cpu, min(cpu for _, _, cpu in rounds))
+    late = sorted(took)[len(took) * 99 // 100]
+    return [
+        *(f"{value * 1e6:.0f} µs" for value in micros),
+        f"{1 / wall:.0f}",
+        *(f"{value * 1e3:.2f} ms" for value in (median(took), late)),
+    ]
 
 
 async def fill(store: Store, first: int, last: int) -> None:
     """Sessions as a client leaves them that has been moved: the largest there are."""
     now = time.time()
-    delta = Change(turns=1, tier="standard", sticky={"auto": Sticky("standard", now + 300)})
+    sticky = {"auto": Sticky("standard", now + 300)}
 
     async def one(number: int) -> None:
         name = name_of(number)
-        await settle(
-            store,
-            "none",
-            dict.fromkeys([Limit(f"session:{name}", None, rolling=False)], 54_321),
-            now,
-        )
-        await commit(store, name, delta, now)
+        spent = Settlement("none", {Limit(f"session:{name}", None, rolling=False): 54_321})
+        await store.write(Change(name, 1, "standard", sticky=sticky, settlement=spent), now)
 
     for start in range(first, last, 64):
         await asyncio.gather(*(one(n) for n in range(start, min(start + 64, last))))
 
 
-async def bench(label: str, store: Store, most: int, size: object = None) -> None:
+async def bench(label: str, store: Store, most: int, size: Callable[[], int] | None = None) -> None:
     await store.open()
     assert store.health.sentence is None, store.health.sentence
-    print(f"\n{label}\n{HEAD}")
+    rows: list[list[str]] = []
     filled = 0
     for sessions in [n for n in (1_000, 10_000, 100_000, 1_000_000) if n <= most] or [most]:
         await fill(store, filled, sessions)
         filled = sessions
-        await measure(f"{sessions:,} sessions, alone", store, sessions, 1)
-        await measure(f"{sessions:,} sessions, 64 at once", store, sessions, 64)
-    if callable(size):
+        for at_once, how in ((1, "alone"), (64, "64 at once")):
+            figures = await measure(store, sessions, at_once)
+            rows.append([f"{sessions:,} sessions, {how}", *figures])
+    print(f"\n{pages.table([label, *COLUMNS], rows)}", flush=True)
+    if size:
         print(f"{size() / filled:.0f} bytes a session")
     await store.close()
 
