@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from statistics import median
 from typing import Any
@@ -105,10 +106,7 @@ LINES: dict[str, Callable[[Rows], str]] = {
     "tasks": lambda rows: str(len(rows)),
     "**right**": lambda rows: "**{}** {}".format(*_share(rows).split(" ")),
     "95 % interval": _interval,
-    **{
-        f"right of those with {calls}": lambda rows, calls=calls: _of_calls(rows, calls)
-        for calls in range(1, 7)
-    },
+    **{f"right of those with {calls}": partial(_of_calls, calls=calls) for calls in range(1, 7)},
     "not right because of": lambda rows: _counts(
         Counter(row["wrong"] for row in rows if row["wrong"])
     ),
