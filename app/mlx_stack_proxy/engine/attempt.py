@@ -44,7 +44,17 @@ _TOO_MANY = Cut("too_many_calls", "tool_calls")
 
 
 class Attempt:
-    """One attempt: its request, the reply so far, and what of the reply is held."""
+    """One attempt: its request, the reply so far, and what of the reply is held.
+
+    The driver notes its upstream call here, with times on the event loop's clock.
+    """
+
+    waited = 0.0  # seconds waited for a place on the tier
+    placed = True  # whether the tier gave that place
+    began: float | None = None  # None: no call has been made
+    first_byte: float | None = None  # when the reply began; None: no byte has come
+    # For the tier's breaker: when the call began by the wall clock, and whether it is a probe.
+    at, probe = math.inf, False
 
     def __init__(
         self,
@@ -58,13 +68,6 @@ class Attempt:
         self._text_was_out = exchange.text_is_out  # the client has text of an earlier attempt
         self._joint = thoughts.joint(committed.text) if committed else ""
         self.request = request
-        # The upstream call, with times on the event loop's clock.
-        self.waited = 0.0  # seconds waited for a place on the tier
-        self.placed = True  # whether the tier gave that place
-        self.began: float | None = None  # None: no call has been made
-        self.first_byte: float | None = None  # when the reply began; None: no byte has come
-        # For the tier's breaker: when the call began by the wall clock, and whether it is a probe.
-        self.at, self.probe = math.inf, False
         self.notes: dict[str, str] = {}  # response headers that the driver adds to the stages'
         self.public: RawHeaders = []  # LiteLLM's response headers that the client may see
         self._content = b""  # the request as bytes, until it is taken
