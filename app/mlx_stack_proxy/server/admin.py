@@ -49,181 +49,172 @@ def is_operator(services: Services, request: Request) -> bool:
     )
 
 
-class Admin:
-    """Checks the client, reads its query, finds and resets sessions, for the endpoints."""
-
-    def __init__(self, services: Services) -> None:
-        self._services = services
-
-    async def check(self, request: Request) -> None:
-        """Let only an operator in. Raises ``ProxyError`` (401, 403)."""
-        if is_operator(self._services, request):
-            return
-        if self._services.settings.server.admin_key is None:
-            sentence = (
-                "/mlx-stack/ answers only this machine; "
-                "set server.admin_key to use it from elsewhere"
-            )
-            raise ProxyError(403, INVALID_REQUEST, sentence)
-        sentence = "this needs server.admin_key as `Authorization: Bearer …`"
-        raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
-
-    async def find(self, name: str) -> SessionState:
-        """Return the session with this hash, 12 or more first digits of it, or a client's name.
-
-        Raises ``ProxyError`` (404; 409 if several hashes begin so, or clients with different API
-        keys gave the same name), and ``StoreError``.
-        """
-        store = self._services.store
-        now = self._services.wall_clock()
-        hashes = [name] if _HASH.fullmatch(name) else []
-        if _PREFIX.fullmatch(name):
-            for offset in range(0, MAX_SEARCHED, MAX_PAGE):
-                page = await store.sessions(now, offset, MAX_PAGE)
-                hashes += [entry.session for entry in page if entry.session.startswith(name)]
-                if hashes or len(page) + page.unreadable < MAX_PAGE:
-                    break
-        keys = self._services.settings.server.api_keys
-        hashes += [digest(owner, name) for owner in ("", *keys)]
-        states = [await store.load(session, now) for session in dict.fromkeys(hashes)]
-        matches = [state for state in states if state.turns or state.used]
-        if len(matches) > 1:
-            candidates = ", ".join(state.session[:12] for state in matches[:8])
-            sentence = f"{name[:64]!r} may be any of {candidates}: ask for one of them"
-            raise ProxyError(409, INVALID_REQUEST, sentence)
-        if not matches:
-            raise ProxyError(404, INVALID_REQUEST, f"there is no session {name[:64]!r}")
-        return matches[0]
-
-    async def reset(self, name: str) -> str:
-        """Forget a session's counts, tier and history; return its hash. Raises as ``find()``."""
-        session = (await self.find(name)).session
-        await self._services.store.delete(session)
-        stages.forget(self._services.stages, session)
-        return session
-
-    async def reset_all(self) -> int:
-        """Forget all sessions' counts, tiers and histories; return how many sessions there were."""
-        store, now, count = self._services.store, self._services.wall_clock(), 0
-        stages.forget(self._services.stages)
-        for _ in range(await store.count_sessions(now) // MAX_PAGE + 1):
-            page = await store.sessions(now, 0, MAX_PAGE)
-            await asyncio.gather(*(store.delete(state.session) for state in page))
-            count += len(page)
-        return count
-
-    async def event_query(self, request: Request) -> EventQuery:
-        """Read a request for events. Raises ``ProxyError`` (400, 404, 409), ``StoreError``."""
-        params = request.query_params
-        kind, session = params.get("kind"), params.get("session")
-        if kind is not None and kind not in EVENT_KINDS:
-            raise invalid(unknown_name(kind[:64], EVENT_KINDS, "kind"), "kind")
-        if session is not None and not (_HASH.fullmatch(session) or _PREFIX.fullmatch(session)):
-            session = (await self.find(session)).session
-        after = request.headers.get("last-event-id") or params.get("after")
-        before = params.get("before")
-        return EventQuery(
-            kind=kind,
-            session=session,
-            request_id=params.get("request_id"),
-            agent=params.get("agent") or None,
-            after=None if after is None else _whole("after", after),
-            before=None if before is None else _whole("before", before),
-            since=_moment("since", params.get("since", "0"), self._services.wall_clock()),
-            limit=_whole("limit", params.get("limit", "100"), MAX_PAGE),
+def check(services: Services, request: Request) -> None:
+    """Let only an operator in. Raises ``ProxyError`` (401, 403)."""
+    if is_operator(services, request):
+        return
+    if services.settings.server.admin_key is None:
+        sentence = (
+            "/mlx-stack/ answers only this machine; set server.admin_key to use it from elsewhere"
         )
+        raise ProxyError(403, INVALID_REQUEST, sentence)
+    sentence = "this needs server.admin_key as `Authorization: Bearer …`"
+    raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
 
-    def report_scope(self, request: Request) -> ReportScope:
-        """Read a request for the report. Raises ``ProxyError`` (400)."""
-        params = request.query_params
-        now = self._services.wall_clock()
-        since = _moment("since", params.get("since", "12h"), now)
-        until = min(_moment("until", params.get("until", "0s"), now), now)
-        if not 0 <= until - since <= MOST_DAYS * 86_400:
-            sentence = f"`since` must be before `until`, by {MOST_DAYS} days at most"
-            raise invalid(sentence, "since")
-        return ReportScope(since, until, params.get("agent"))
 
-    def answer(self, content: dict[str, Any]) -> Response:
-        """Answer with this, and with what an operator should know first: settings that wait."""
-        return as_json({**content, "configuration": configuration(self._services, whole=True)})
+async def _find(services: Services, name: str) -> SessionState:
+    """Return the session with this hash, 12 or more first digits of it, or a client's name.
 
-    def shown(self, state: SessionState) -> dict[str, Any]:
-        """Return a session as the endpoints show it: tokens, and times since the epoch."""
-        sticky_ends = [entry.until for entry in state.sticky.values()]
-        return {
-            "agent": state.agent or None,
-            "request_id": state.request_id or None,
-            "session": state.session,
-            "used": state.used,
-            "estimated": state.estimated,
-            "reserved": state.reserved,
-            "limit": self._services.settings.reliability.token_budget.per_session,
-            "turns": state.turns,
-            "tier": state.tier,
-            "sticky_until": max(sticky_ends, default=None),
-            "first_seen": state.first_seen,
-            "last_seen": state.last_seen,
-        }
+    Raises ``ProxyError`` (404; 409 if several hashes begin so, or clients with different API keys
+    gave the same name), and ``StoreError``.
+    """
+    store, now = services.store, services.wall_clock()
+    hashes = [name] if _HASH.fullmatch(name) else []
+    if _PREFIX.fullmatch(name):
+        for offset in range(0, MAX_SEARCHED, MAX_PAGE):
+            page = await store.sessions(now, offset, MAX_PAGE)
+            hashes += [entry.session for entry in page if entry.session.startswith(name)]
+            if hashes or len(page) + page.unreadable < MAX_PAGE:
+                break
+    hashes += [digest(owner, name) for owner in ("", *services.settings.server.api_keys)]
+    states = [await store.load(session, now) for session in dict.fromkeys(hashes)]
+    matches = [state for state in states if state.turns or state.used]
+    if len(matches) > 1:
+        candidates = ", ".join(state.session[:12] for state in matches[:8])
+        sentence = f"{name[:64]!r} may be any of {candidates}: ask for one of them"
+        raise ProxyError(409, INVALID_REQUEST, sentence)
+    if not matches:
+        raise ProxyError(404, INVALID_REQUEST, f"there is no session {name[:64]!r}")
+    return matches[0]
+
+
+async def _forget_all(services: Services) -> int:
+    """Forget all sessions' counts, tiers and histories; return how many sessions there were."""
+    store, now, count = services.store, services.wall_clock(), 0
+    stages.forget(services.stages)
+    for _ in range(await store.count_sessions(now) // MAX_PAGE + 1):
+        page = await store.sessions(now, 0, MAX_PAGE)
+        await asyncio.gather(*(store.delete(state.session) for state in page))
+        count += len(page)
+    return count
+
+
+async def _event_query(services: Services, request: Request) -> EventQuery:
+    """Read a request for events. Raises ``ProxyError`` (400, 404, 409), ``StoreError``."""
+    params = request.query_params
+    kind, session = params.get("kind"), params.get("session")
+    if kind is not None and kind not in EVENT_KINDS:
+        raise invalid(unknown_name(kind[:64], EVENT_KINDS, "kind"), "kind")
+    if session is not None and not (_HASH.fullmatch(session) or _PREFIX.fullmatch(session)):
+        session = (await _find(services, session)).session
+    after = request.headers.get("last-event-id") or params.get("after")
+    before = params.get("before")
+    return EventQuery(
+        kind=kind,
+        session=session,
+        request_id=params.get("request_id"),
+        agent=params.get("agent") or None,
+        after=None if after is None else _whole("after", after),
+        before=None if before is None else _whole("before", before),
+        since=_moment("since", params.get("since", "0"), services.wall_clock()),
+        limit=_whole("limit", params.get("limit", "100"), MAX_PAGE),
+    )
+
+
+def _report_scope(services: Services, request: Request) -> ReportScope:
+    """Read a request for the report. Raises ``ProxyError`` (400)."""
+    params, now = request.query_params, services.wall_clock()
+    since = _moment("since", params.get("since", "12h"), now)
+    until = min(_moment("until", params.get("until", "0s"), now), now)
+    if not 0 <= until - since <= MOST_DAYS * 86_400:
+        sentence = f"`since` must be before `until`, by {MOST_DAYS} days at most"
+        raise invalid(sentence, "since")
+    return ReportScope(since, until, params.get("agent"))
+
+
+def _shown(services: Services, state: SessionState) -> dict[str, Any]:
+    """Return a session as the endpoints show it: tokens, and times since the epoch."""
+    return {
+        "agent": state.agent or None,
+        "request_id": state.request_id or None,
+        "session": state.session,
+        "used": state.used,
+        "estimated": state.estimated,
+        "reserved": state.reserved,
+        "limit": services.settings.reliability.token_budget.per_session,
+        "turns": state.turns,
+        "tier": state.tier,
+        "sticky_until": max((entry.until for entry in state.sticky.values()), default=None),
+        "first_seen": state.first_seen,
+        "last_seen": state.last_seen,
+    }
 
 
 def build(services: Services) -> APIRouter:
-    """Build the routes; ``Admin.check()`` guards each."""
-    admin = Admin(services)
-    router = APIRouter(prefix="/mlx-stack", dependencies=[Depends(admin.check)])
+    """Build the routes; ``check()`` guards each."""
+
+    async def guard(request: Request) -> None:
+        check(services, request)
+
+    router = APIRouter(prefix="/mlx-stack", dependencies=[Depends(guard)])
+
+    def answer(content: dict[str, Any]) -> Response:
+        """Answer with this, and with what an operator should know first: settings that wait."""
+        return as_json({**content, "configuration": configuration(services, whole=True)})
 
     @router.get("/status")
     async def status_of() -> Response:
         return as_json(await status(services))
 
-    _add_sessions(router, admin, services)
-    _add_events(router, admin, services)
-
-    @router.get("/report")
-    async def report(request: Request) -> Response:
-        return admin.answer(await report_of(services, admin.report_scope(request)))
-
-    @router.get("/exchanges/{request_id}")
-    async def exchange(request_id: str, agent: str | None = None) -> Response:
-        return as_json(await exchange_details(services, request_id, agent or None))
-
-    return router
-
-
-def _add_sessions(router: APIRouter, admin: Admin, services: Services) -> None:
-    @router.get("/sessions")
-    async def sessions(request: Request) -> Response:
-        limit = _whole("limit", request.query_params.get("limit", "100"), MAX_PAGE)
-        offset = _whole("offset", request.query_params.get("offset", "0"))
-        agent = request.query_params.get("agent") or None
-        page = await services.store.sessions(services.wall_clock(), offset, limit, agent)
-        total = await services.store.count_sessions(services.wall_clock(), agent)
-        entries = [admin.shown(state) for state in page]
-        return admin.answer({"total": total, "unreadable": page.unreadable, "sessions": entries})
-
-    @router.delete("/sessions")
-    async def delete_all() -> Response:
-        return as_json({"sessions": await admin.reset_all(), "reset": True})
-
-    @router.get("/sessions/{name:path}")
-    async def session(name: str) -> Response:
-        return as_json(admin.shown(await admin.find(name)))
-
-    @router.delete("/sessions/{name:path}")
-    async def delete(name: str) -> Response:
-        return as_json({"session": await admin.reset(name), "reset": True})
-
-
-def _add_events(router: APIRouter, admin: Admin, services: Services) -> None:
     @router.get("/events")
     async def events(request: Request) -> Response:
-        query = await admin.event_query(request)
+        query = await _event_query(services, request)
         if "text/event-stream" in request.headers.get("accept", ""):
             return await event_stream.follow(services, query)
         page, trouble = await events_of(services, query)
         total = len(page) if trouble else await services.store.count_events(query)
         entries = [{"number": number, **event} for number, event in page]
-        return admin.answer({"total": total, "events": entries, "store": trouble or "ok"})
+        return answer({"total": total, "events": entries, "store": trouble or "ok"})
+
+    @router.get("/report")
+    async def report(request: Request) -> Response:
+        return answer(await report_of(services, _report_scope(services, request)))
+
+    @router.get("/exchanges/{request_id}")
+    async def exchange(request_id: str, agent: str | None = None) -> Response:
+        return as_json(await exchange_details(services, request_id, agent or None))
+
+    @router.get("/sessions")
+    async def sessions(request: Request) -> Response:
+        params, now = request.query_params, services.wall_clock()
+        limit = _whole("limit", params.get("limit", "100"), MAX_PAGE)
+        offset, agent = _whole("offset", params.get("offset", "0")), params.get("agent") or None
+        page = await services.store.sessions(now, offset, limit, agent)
+        total = await services.store.count_sessions(now, agent)
+        entries = [_shown(services, state) for state in page]
+        return answer({"total": total, "unreadable": page.unreadable, "sessions": entries})
+
+    _add_one_by_one(router, services)
+    return router
+
+
+def _add_one_by_one(router: APIRouter, services: Services) -> None:
+    """Add what shows a session, and what forgets sessions."""
+
+    @router.delete("/sessions")
+    async def delete_all() -> Response:
+        return as_json({"sessions": await _forget_all(services), "reset": True})
+
+    @router.get("/sessions/{name:path}")
+    async def session(name: str) -> Response:
+        return as_json(_shown(services, await _find(services, name)))
+
+    @router.delete("/sessions/{name:path}")
+    async def delete(name: str) -> Response:
+        found = (await _find(services, name)).session
+        await services.store.delete(found)
+        stages.forget(services.stages, found)
+        return as_json({"session": found, "reset": True})
 
 
 def _whole(name: str, text: str, maximum: int = 2**53) -> int:

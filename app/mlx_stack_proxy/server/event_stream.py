@@ -82,32 +82,21 @@ async def _stream(
     clock = asyncio.get_running_loop().time
     last_sent = clock()
     while not services.life.stopping:
-        page, position = await _more(services, query, position)
+        page: Events = []
+        try:
+            newest = await newest_number(services)
+            if newest != position:  # a smaller number is a new store's, which begins again
+                after, limit = (position, PAGE) if newest > position else (None, query.limit)
+                page = await services.store.events(replace(query, after=after, limit=limit))
+                last = page[-1][0] if page else 0
+                position = last if len(page) == PAGE else max(newest, last)
+        except StoreError as error:  # the next poll asks the store again
+            accounts.store_failed(services, error)
         if page or clock() - last_sent >= KEEPALIVE_SECONDS:
             yield _frames(page) or comment_frame("keep-alive")
             last_sent = clock()
         if len(page) < PAGE:
             await asyncio.sleep(POLL_SECONDS)
-
-
-async def _more(services: Services, query: EventQuery, position: int) -> tuple[Events, int]:
-    """Return the next page of events, and the position from which the page after it begins.
-
-    The page is empty if no event is new, or if the store fails: the next poll asks the store again.
-    """
-    try:
-        newest = await newest_number(services)
-        if newest == position:
-            return [], position
-        if newest < position:  # a new store, whose numbers begin again
-            page = await services.store.events(replace(query, after=None))
-        else:
-            page = await services.store.events(replace(query, after=position, limit=PAGE))
-    except StoreError as error:
-        accounts.store_failed(services, error)
-        return [], position
-    last_number = page[-1][0] if page else 0
-    return page, last_number if len(page) == PAGE else max(newest, last_number)
 
 
 async def newest_number(services: Services, kind: str | None = None) -> int:

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeVar
 
 import orjson
 
@@ -25,32 +26,40 @@ _KINDS = (
 )
 MOST_EVENTS = 1000  # of each kind, the newest
 Events = list[tuple[int, Mapping[str, Any]]]
+T = TypeVar("T")
+
+
+async def or_remembered(
+    services: Services, asked: Awaitable[T], remembered: Callable[[], T]
+) -> tuple[T, str | None]:
+    """Return the store's answer; if it fails, what ``remembered`` gives, and what is wrong."""
+    try:
+        return await asked, None
+    except StoreError as error:
+        accounts.store_failed(services, error)
+        return remembered(), str(error)
 
 
 async def events_of(services: Services, query: EventQuery) -> tuple[Events, str | None]:
-    """Return the events that ``query`` selects, and what is wrong with the store.
-
-    If something is, they are those in memory.
-    """
+    """Return the events that ``query`` selects, and what is wrong with the store."""
     await services.journal.written()
-    try:
-        return await services.store.events(query), None
-    except StoreError as error:
-        accounts.store_failed(services, error)
-        events = services.journal.remembered(query)
-        return events[-query.limit :] if query.limit else [], str(error)
+
+    def remembered() -> Events:
+        return services.journal.remembered(query)[-query.limit :] if query.limit else []
+
+    return await or_remembered(services, services.store.events(query), remembered)
 
 
 async def counts_of(
     services: Services, first: int, last: int
 ) -> tuple[Mapping[HourKey, Counts], str | None]:
-    """Return the counters of the hours ``first`` to ``last``, and the trouble as above."""
-    try:
-        return await services.store.counts(first, last), None
-    except StoreError as error:
-        accounts.store_failed(services, error)
+    """Return the counters of the hours ``first`` to ``last``, and what is wrong with the store."""
+
+    def remembered() -> Mapping[HourKey, Counts]:
         counted = services.journal.counted
-        return {key: row for key, row in counted.items() if first <= key.hour <= last}, str(error)
+        return {key: row for key, row in counted.items() if first <= key.hour <= last}
+
+    return await or_remembered(services, services.store.counts(first, last), remembered)
 
 
 async def record_of(
@@ -69,24 +78,14 @@ async def record_of(
         return record.id == request_id
 
     newest = next(filter(is_asked_for, reversed(services.records)), None)
-    remembered = accounts.as_data(newest) if newest is not None else None
-    try:
-        one = await services.store.record(None if last else request_id, agent)
-    except StoreError as error:
-        accounts.store_failed(services, error)
-        return remembered
-    found = _read(one.body) if one is not None else None
-    if found is None or remembered is None:
-        return found or remembered
-    return max(found, remembered, key=lambda data: float(data["time"]))
-
-
-def _read(body: bytes) -> dict[str, Any] | None:
-    try:
-        data = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return None
-    return data if isinstance(data, dict) and "detail" in data else None
+    found = [accounts.as_data(newest)] if newest is not None else []
+    asked = services.store.record(None if last else request_id, agent)
+    one, _ = await or_remembered(services, asked, lambda: None)
+    if one is not None:
+        with contextlib.suppress(orjson.JSONDecodeError):
+            data = orjson.loads(one.body)
+            found += [data] if isinstance(data, dict) and "detail" in data else []
+    return max(found, key=lambda data: float(data["time"]), default=None)
 
 
 async def report_of(services: Services, query: report.ReportScope) -> dict[str, Any]:

@@ -40,13 +40,17 @@ KEEP_ALIVE_SECONDS = 75  # longer than usual clients' pools keep an idle connect
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server with our start, end and reloads."""
+    """uvicorn's server with our start, end and reloads.
+
+    ``origin``: where changed settings are read; None: they stay, and no event says that the process
+    begins or ends. ``on_ready`` is called once, when the server listens; None: log that.
+    """
 
     def __init__(
         self,
         services: Services,
-        listeners: list[socket.socket] | None = None,
         origin: SettingsOrigin | None = None,
+        on_ready: Callable[[], None] | None = None,
     ) -> None:
         server = services.settings.server
         super().__init__(
@@ -67,16 +71,14 @@ class Server(uvicorn.Server):
             )
         )
         self._services = services
-        self.on_ready: Callable[[], None] = lambda: None  # called once, when the server listens
-        self._reloader = None  # None: the settings stay as they are
+        self._on_ready = on_ready or self._say_ready
+        self._reloader: Reloader | None = None
         if origin is not None:
             change, report = partial(main.change, services), partial(main.note_reload, services)
             self._reloader = Reloader(origin, services.settings, change, report)
-        self.listeners = listeners  # sockets that the parent has bound; None: bind host and port
         self._deadline: float | None = None  # of the grace, in monotonic seconds
         self._signal: int | None = None  # a signal that is still to be logged
         self._ended_by: int | None = None  # the first signal, for the event at the end
-        self.notes_its_life = False  # whether start and end are kept as events
 
     async def startup(self, sockets: list[object] | None = None) -> None:  # type: ignore[override]
         await super().startup(sockets)  # type: ignore[arg-type]
@@ -91,15 +93,14 @@ class Server(uvicorn.Server):
             self._reloader.start()
             if self.reloads_at_hangup:
                 loop.add_signal_handler(signal.SIGHUP, self._reloader.ask)
-        if self.notes_its_life:
             await lifetime.started(self._services)
-        self.on_ready()
+        self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._reloader is not None:
             await self._reloader.close()
-        if self.started and self.notes_its_life:
-            await lifetime.stopped(self._services, self._ended_by)
+            if self.started:
+                await lifetime.stopped(self._services, self._ended_by)
         await super().shutdown(sockets)
 
     @property
@@ -123,27 +124,26 @@ class Server(uvicorn.Server):
         self._signal = sig  # on_tick() logs it: this may have interrupted a log line
 
     async def on_tick(self, counter: int) -> bool:
+        life = self._services.life
         if self._signal is not None:
             log.get().info(
                 "stopping",
                 signal=signal.Signals(self._signal).name,
-                running=self._services.life.running,
+                running=life.running,
                 grace_seconds=self._services.settings.server.shutdown_grace_seconds,
             )
             self._signal = None
-        if self._deadline is not None and (
-            self._services.life.running == 0 or time.monotonic() >= self._deadline
-        ):
+        if self._deadline is not None and (life.running == 0 or time.monotonic() >= self._deadline):
             self.should_exit = True
         if self.should_exit:
-            self._services.life.stopping = True
+            life.stopping = True
             for exchange in list(self._services.exchanges):
                 exchange.end()
         if counter % GC_TICKS == 0:
             gc.collect(1)
         return await super().on_tick(counter)
 
-    def say_ready(self) -> None:
+    def _say_ready(self) -> None:
         """Log the URL for clients and the tiers, and tell systemd that the server listens."""
         server = self._services.settings.server
         host = f"[{server.host}]" if ":" in server.host else server.host
@@ -175,37 +175,32 @@ def serve(settings: Settings, log_to: Path | None, origin: SettingsOrigin) -> in
     """
     workers.check_servable(settings)
     log.configure(settings.observability)
-    passed_over = settings_source.service_links(os.environ)
-    if passed_over:
+    if passed_over := settings_source.service_links(os.environ):
         log.get().info("service_links_passed_over", variables=passed_over)
     if keys := origin.retired():
         log.get().warning("settings_retired", keys=keys)
     if settings.server.workers > 1:
         return workers.Workers(work, settings, log_to, origin).run()
-    server = Server(main.build_services(settings), origin=origin)
-    server.on_ready = server.say_ready
-    return _run(server)
+    return work(settings, None, None, origin)
 
 
 def work(
     settings: Settings,
-    listener: socket.socket,
-    on_ready: Callable[[], None],
+    listener: socket.socket | None,
+    on_ready: Callable[[], None] | None,
     origin: SettingsOrigin,
 ) -> int:
-    """Serve as one of several workers, on the parent's socket; return the exit code."""
+    """Serve in this process; return the exit code.
+
+    ``listener``: the socket of the workers' parent, whom ``on_ready`` informs; None: bind host and
+    port, and say that all is ready.
+    """
     log.configure(settings.observability)
-    server = Server(main.build_services(settings), [listener], origin)
-    server.on_ready = on_ready
-    return _run(server)
-
-
-def _run(server: Server) -> int:
+    server = Server(main.build_services(settings), origin, on_ready)
     open_files.raise_limit()
-    server.notes_its_life = True
     if server.reloads_at_hangup:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     # If the start fails (a taken port, say), uvicorn raises SystemExit, which passes through.
     with contextlib.suppress(asyncio.CancelledError):
-        server.run(server.listeners)
+        server.run(None if listener is None else [listener])
     return 0 if server.started else 1

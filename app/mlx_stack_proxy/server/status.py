@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from .. import __version__
@@ -15,9 +15,9 @@ from ..engine.tier_view import window
 from ..escalation.cloud import SCOPE as CLOUD
 from ..settings import Settings
 from ..state.hourly import hour_of
-from ..state.store import Limit, StoreError
-from ..telemetry import accounts, report, token_rates
-from .kept import counts_of
+from ..state.store import Limit
+from ..telemetry import report, token_rates
+from .kept import counts_of, or_remembered
 
 HEALTH_SECONDS: Final = 1.0  # how long a server's answer may take
 
@@ -54,14 +54,15 @@ async def status(services: Services) -> dict[str, Any]:
 
 async def kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
     """Return the number of sessions and the budgets; None and no budgets if the store fails."""
-    limits = _limits(services.settings)
-    now = services.wall_clock()
-    try:
-        sessions = await services.store.count_sessions(now)
-        used = (await services.store.load("", now, limits)).counts
-    except StoreError as error:
-        accounts.store_failed(services, error)
+    limits, now, store = _limits(services.settings), services.wall_clock(), services.store
+
+    async def asked() -> tuple[int, Mapping[str, int]] | None:
+        return await store.count_sessions(now), (await store.load("", now, limits)).counts
+
+    found, _ = await or_remembered(services, asked(), lambda: None)
+    if found is None:
         return None, []
+    sessions, used = found
     return sessions, [
         {"scope": limit.scope, "used": used.get(limit.scope, 0), "limit": limit.most}
         for limit in limits

@@ -19,8 +19,7 @@ from fastapi.staticfiles import StaticFiles
 
 from ..driver.services import Services
 from ..errors import INVALID_REQUEST, ProxyError
-from . import page_cookie
-from .admin import Admin
+from . import admin, page_cookie
 
 FOLDER: Final = Path(__file__).parent / "page"
 PATH: Final = "/mlx-stack/"
@@ -55,7 +54,14 @@ class _Files(StaticFiles):
 
 def add_to(app: FastAPI, services: Services) -> None:
     """Add the page's routes, and a redirect from ``/``."""
-    app.include_router(_routes(services))
+
+    async def check(request: Request) -> None:
+        """Refuse other machines if no ``admin_key`` is set; else the page asks for the key."""
+        if services.settings.server.admin_key is None:
+            admin.check(services, request)
+
+    router = APIRouter(prefix="/mlx-stack", dependencies=[Depends(check)])
+    files = _Files(directory=FOLDER)
 
     @app.get("/")
     async def root(request: Request) -> Response:
@@ -63,18 +69,6 @@ def add_to(app: FastAPI, services: Services) -> None:
         if "text/html" not in request.headers.get("accept", ""):
             raise ProxyError(404, INVALID_REQUEST, "GET /: the page is at /mlx-stack/")
         return Response(status_code=307, headers={**_HEADERS, "Location": PATH})
-
-
-def _routes(services: Services) -> APIRouter:
-    admin = Admin(services)
-
-    async def check(request: Request) -> None:
-        """Refuse other machines if no ``admin_key`` is set; else the page asks for the key."""
-        if services.settings.server.admin_key is None:
-            await admin.check(request)
-
-    router = APIRouter(prefix="/mlx-stack", dependencies=[Depends(check)])
-    files = _Files(directory=FOLDER)
 
     @router.get("/")
     async def page(request: Request) -> Response:
@@ -84,25 +78,18 @@ def _routes(services: Services) -> APIRouter:
     async def file(name: str, request: Request) -> Response:
         return await files.get_response(name, request.scope)
 
-    _add_sign_in(router, services)
-    return router
-
-
-def _add_sign_in(router: APIRouter, services: Services) -> None:
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
-        admin_key = services.settings.server.admin_key
+        key, response = services.settings.server.admin_key, Response(status_code=204)
         form_key = await _key_in(request)
-        if admin_key is not None and not hmac.compare_digest(form_key.encode(), admin_key.encode()):
+        if key is None:
+            return response
+        if not hmac.compare_digest(form_key.encode(), key.encode()):
             sentence = "this is not server.admin_key"
             raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
-        response = Response(status_code=204)
-        if admin_key is not None:
-            cookie = page_cookie.made(admin_key, services.wall_clock())
-            secure = request.headers.get("origin", "").startswith("https://")
-            response.set_cookie(
-                page_cookie.NAME, cookie, page_cookie.SECONDS, secure=secure, **_COOKIE
-            )
+        cookie = page_cookie.made(key, services.wall_clock())
+        secure = request.headers.get("origin", "").startswith("https://")
+        response.set_cookie(page_cookie.NAME, cookie, page_cookie.SECONDS, secure=secure, **_COOKIE)
         return response
 
     @router.post("/sign-out")
@@ -110,6 +97,8 @@ def _add_sign_in(router: APIRouter, services: Services) -> None:
         response = Response(status_code=204)
         response.delete_cookie(page_cookie.NAME, **_COOKIE)
         return response
+
+    app.include_router(router)
 
 
 async def _key_in(request: Request) -> str:

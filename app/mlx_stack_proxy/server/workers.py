@@ -33,9 +33,7 @@ BACKLOG = 2048
 RESTART_SECONDS = 1.0
 _SPAWN = multiprocessing.get_context("spawn")
 
-# Serves in a worker's process, and returns its exit code. Its arguments: the settings, the
-# listening socket, a function to call when ready, and where the settings are read again. It has to
-# be a module's function, because the worker's process imports it by name.
+# `process.work()`: a module's function, because the worker's process imports it by name.
 Work = Callable[[Settings, socket.socket, Callable[[], None], SettingsOrigin], int]
 
 
