@@ -201,8 +201,10 @@ def page() -> str:
         lines += [_entry(key, known[key.name]["why"]) for key in several]
         if others := _other_names(section):
             lines.append(f"Other names: {others}.\n")
-        if retired := ", ".join(f"`{key}`" for key in RETIRED.get(".".join(section), ())):
-            lines.append(f"Retired: {retired}.\n")
+        retired = [path for path in RETIRED if path.split(".")[:-1] == list(section)]
+        if retired:
+            names = ", ".join(f"`{path.rpartition('.')[2]}`" for path in retired)
+            lines.append(f"Retired: {names}.\n")
     return "\n".join(lines)
 
 

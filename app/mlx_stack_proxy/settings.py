@@ -49,7 +49,6 @@ class ServerSettings:
     allowed_hosts: tuple[AllowedHost, ...] = ()
     workers: AtLeastOne = 1
     max_body_bytes: AtLeastOne = 33_554_432
-    max_buffered_bytes: AtLeastOne = 268_435_456
     shutdown_grace_seconds: NotNegative = 30
     api_keys: tuple[ApiKey, ...] = ()
     admin_key: ApiKey | None = None
@@ -343,12 +342,7 @@ class ComplexRequestSettings:
 
 @section
 class PressureThresholds:
-    some_warning_percent: Positive = 10
-    full_critical_percent: Positive = 30
-    limit_warning_share: Positive = 0.9
-    limit_critical_share: Positive = 0.97
     swap_warning_bytes_per_second: Positive = 33_554_432
-    swap_critical_bytes_per_second: Positive = 268_435_456
 
 
 @section

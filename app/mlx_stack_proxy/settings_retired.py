@@ -6,27 +6,38 @@ the keys of rules that no longer exist, before pydantic checks the settings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any, Final
 
 import orjson
 
 _LOOPS = "reliability.loop_detection"
-# The retired keys by the section in which they stood; `*` in a section stands for any name.
-RETIRED: Final[dict[str, tuple[str, ...]]] = {
-    "stream": ("hold_seconds",),
-    _LOOPS: ("compare", "max_period"),
-    f"{_LOOPS}.similar_replies": ("min_chars",),
-    f"{_LOOPS}.tool_calls": ("require_no_progress", "same_error_warn"),
-    f"{_LOOPS}.tool_calls.overrides.*": (
-        *("identical_warn", "same_error_warn", "name_cycle_warn", "name_cycle_hard"),
-    ),
-    f"{_LOOPS}.generation": ("window_chars",),
-    f"{_LOOPS}.judge": ("first_interval", "interval_min", "interval_max"),
-    "reliability.escalation": ("foresee_above",),
-    "reliability.memory_pressure": ("hold_seconds",),
-}
+# The retired keys, in order; `*` stands for any name.
+RETIRED: Final = (
+    "server.max_buffered_bytes",
+    "stream.hold_seconds",
+    f"{_LOOPS}.compare",
+    f"{_LOOPS}.max_period",
+    f"{_LOOPS}.similar_replies.min_chars",
+    f"{_LOOPS}.tool_calls.require_no_progress",
+    f"{_LOOPS}.tool_calls.same_error_warn",
+    f"{_LOOPS}.tool_calls.overrides.*.identical_warn",
+    f"{_LOOPS}.tool_calls.overrides.*.same_error_warn",
+    f"{_LOOPS}.tool_calls.overrides.*.name_cycle_warn",
+    f"{_LOOPS}.tool_calls.overrides.*.name_cycle_hard",
+    f"{_LOOPS}.generation.window_chars",
+    f"{_LOOPS}.judge.first_interval",
+    f"{_LOOPS}.judge.interval_min",
+    f"{_LOOPS}.judge.interval_max",
+    "reliability.escalation.foresee_above",
+    "reliability.memory_pressure.hold_seconds",
+    "reliability.memory_pressure.thresholds.some_warning_percent",
+    "reliability.memory_pressure.thresholds.full_critical_percent",
+    "reliability.memory_pressure.thresholds.limit_warning_share",
+    "reliability.memory_pressure.thresholds.limit_critical_share",
+    "reliability.memory_pressure.thresholds.swap_critical_bytes_per_second",
+)
 # Below `loop_detection`: a name of the original documents, or of version 0.1, and the key it means.
 OTHER_NAMES: Final[dict[str, str]] = {
     "similarity_threshold": "similar_replies.similarity",
@@ -133,26 +144,16 @@ def _set(section: dict[str, Any], value: Any, *path: str) -> None:
 
 def without_retired(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the data without the retired keys, and the dotted paths of those it had."""
-    paths: list[str] = []
-    kept = dict(data)
-    for section, keys in RETIRED.items():
-        kept = _without(kept, section.split("."), keys, "", paths)
-    return kept, paths
+    kept = deepcopy(dict(data))
+    return kept, [path for key in RETIRED for path in _taken_out(kept, key.split("."), "")]
 
 
-def _without(
-    data: Any, section: list[str], keys: tuple[str, ...], prefix: str, paths: list[str]
-) -> Any:
-    """Return ``data`` without ``keys`` below ``section``; add each removed key to ``paths``."""
-    if not isinstance(data, Mapping):
-        return data
-    if not section:
-        paths += [prefix + key for key in keys if key in data]
-        return {key: value for key, value in data.items() if key not in keys}
-    first, *below = section
-    return {
-        key: _without(value, below, keys, f"{prefix}{key}.", paths)
-        if first in (key, "*")
-        else value
-        for key, value in data.items()
-    }
+def _taken_out(section: Any, path: list[str], prefix: str) -> Iterator[str]:
+    """Delete the key at a path below a section; yield its whole path, if it was there."""
+    first, *below = path
+    for key in [k for k in section if first in (k, "*")] if isinstance(section, dict) else ():
+        if below:
+            yield from _taken_out(section[key], below, f"{prefix}{key}.")
+        else:
+            del section[key]
+            yield f"{prefix}{key}"

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.memory_pressure.pressure import NO_PRESSURE, Gauge, Level, Reading, assess
-from mlx_stack_proxy.settings import MemoryPressureSettings, PressureThresholds
+from mlx_stack_proxy.settings import MemoryPressureSettings
 
 N, W, C = Level.NORMAL, Level.WARNING, Level.CRITICAL
 MIB = 1024 * 1024
@@ -44,24 +44,12 @@ def gauge(**settings: Any) -> Gauge:
     ],
 )
 def test_what_a_reading_means(reading: Reading, growth: float, level: Level, cause: str) -> None:
-    assert assess(reading, growth, PressureThresholds()) == (level, cause)
+    assert assess(reading, growth, 32 * MIB) == (level, cause)
 
 
-def test_the_thresholds_are_those_of_the_settings() -> None:
-    limits = PressureThresholds(
-        some_warning_percent=1,
-        full_critical_percent=2,
-        limit_warning_share=0.1,
-        limit_critical_share=0.2,
-        swap_warning_bytes_per_second=10,
-        swap_critical_bytes_per_second=20,
-    )
-    assert assess(Reading(some=1), 0, limits)[0] is W
-    assert assess(Reading(full=2), 0, limits)[0] is C
-    assert assess(Reading(limit_used=0.1), 0, limits)[0] is W
-    assert assess(Reading(limit_used=0.2), 0, limits)[0] is C
-    assert assess(Reading(), 10, limits)[0] is W
-    assert assess(Reading(), 20, limits)[0] is C
+def test_the_growth_of_swap_that_warns_is_a_setting() -> None:
+    assert assess(Reading(), 10, 10)[0] is W
+    assert assess(Reading(), 80, 10)[0] is C
 
 
 # A course: at these seconds the source says these levels; the gauge shows those.

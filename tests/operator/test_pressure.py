@@ -59,7 +59,7 @@ def test_as_json(typed: Typed) -> None:
 def test_the_configuration_s_thresholds_count_even_where_the_proxy_ignores_them(
     typed: Typed,
 ) -> None:
-    rules = "{enabled: false, source: off, thresholds: {some_warning_percent: 50}}"
+    rules = "{enabled: false, source: off, thresholds: {swap_warning_bytes_per_second: 1}}"
     typed.write(f"reliability: {{memory_pressure: {rules}}}")
     on(Machine(Reading(some=12.0)), typed)
     assert typed("pressure").out.startswith("normal (")

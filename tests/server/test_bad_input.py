@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine import client_request
+from mlx_stack_proxy.server import incoming
 from tests.server.asking import (
     CHAT,
     MESSAGES,
@@ -214,7 +215,7 @@ async def test_a_reply_in_another_transfer_coding_is_none(
 # What the bodies of all requests may take together, wherever they are in their lives
 
 LONG = {"messages": [{"role": "user", "content": "x" * 6_000}]}
-TOGETHER = {"server.max_body_bytes": 10_000, "server.max_buffered_bytes": 15_000}
+TOGETHER = {"server.max_body_bytes": 10_000}
 EMBEDDINGS = "/v1/embeddings"
 
 
@@ -226,7 +227,7 @@ def half_sent(path: str, size: int) -> bytes:
 async def refused(proxy: RunningProxy, path: str = CHAT) -> Any:
     response = await proxy.client.post(path, json={**body(), **LONG})
     error = checked_error(response, 503, "upstream_unavailable")
-    assert "max_buffered_bytes" in error["message"]
+    assert "server.max_body_bytes" in error["message"]
     assert response.headers["retry-after"] == "5"
     return error
 
@@ -238,6 +239,12 @@ async def until_served(proxy: RunningProxy, served: bool = True) -> None:
     await until(is_served)
 
 
+@pytest.fixture
+def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(incoming, "LARGEST_BODIES", 1.5)
+
+
+@pytest.mark.usefixtures("room_for_two")
 async def test_half_sent_bodies_are_bounded_together(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
@@ -253,6 +260,7 @@ async def test_half_sent_bodies_are_bounded_together(
     await until_served(proxy)
 
 
+@pytest.mark.usefixtures("room_for_two")
 async def test_a_body_counts_until_its_request_ends(
     upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Any
 
 from ..frozen import frozen
-from ..settings import MemoryPressureSettings, PressureThresholds
+from ..settings import MemoryPressureSettings
 
 
 class Level(IntEnum):
@@ -62,6 +62,12 @@ class Pressure:
 
 
 NO_PRESSURE = Pressure()
+# Figures from which on memory is short. Android's lmkd uses a similar one for `some`; systemd-oomd
+# kills at 60 % of `full`. Under a limit, 10 % are room for one more long prompt; at 97 % the next
+# allocation may be the last. A machine whose swap grows 8 times as fast does little else.
+SOME_WARNING, FULL_CRITICAL = 10.0, 30.0  # percent of 10 s
+LIMIT_WARNING, LIMIT_CRITICAL = 0.9, 0.97
+SWAP_CRITICAL = 8  # times the growth that warns
 HOLD_SECONDS = 30.0  # of lower readings until the level falls by one step: six looks without a sign
 
 
@@ -86,7 +92,8 @@ class Gauge:
             self.raw = (Level.NORMAL, "")
         else:
             growth = self._swap_growth(reading, now)
-            self.raw = assess(reading, growth, self._settings.thresholds)
+            swap_warning = self._settings.thresholds.swap_warning_bytes_per_second
+            self.raw = assess(reading, growth, swap_warning)
         level, cause = self.raw
         old = self.pressure
         if level >= old.level:
@@ -117,16 +124,17 @@ class Gauge:
         return max(growths, default=0) / (now - previous[0])
 
 
-def assess(reading: Reading, growth: float, limits: PressureThresholds) -> tuple[Level, str]:
-    """Return one reading's level and its cause. ``growth``: the swap's, in bytes a second."""
-    share = limits.limit_warning_share, limits.limit_critical_share
-    swap = limits.swap_warning_bytes_per_second, limits.swap_critical_bytes_per_second
+def assess(reading: Reading, growth: float, swap_warning: float) -> tuple[Level, str]:
+    """Return one reading's level and its cause.
+
+    ``growth``: the swap's, in bytes a second; ``swap_warning``: from which on it warns.
+    """
     levels = (
         (reading.level or Level.NORMAL, "system"),
-        (_level(reading.some, limits.some_warning_percent, math.inf), "stalls"),
-        (_level(reading.full, math.inf, limits.full_critical_percent), "stalls"),
-        (_level(reading.limit_used, *share), "limit"),
-        (_level(growth, *swap), "swap"),
+        (_level(reading.some, SOME_WARNING, math.inf), "stalls"),
+        (_level(reading.full, math.inf, FULL_CRITICAL), "stalls"),
+        (_level(reading.limit_used, LIMIT_WARNING, LIMIT_CRITICAL), "limit"),
+        (_level(growth, swap_warning, SWAP_CRITICAL * swap_warning), "swap"),
     )
     level, cause = max(levels, key=lambda entry: entry[0])  # of equal levels the first
     return level, cause if level else ""

@@ -1,6 +1,6 @@
 """Reads a request: checks its line and headers, and bounds its body.
 
-All requests of the process together may hold ``server.max_buffered_bytes`` of bodies. Received
+All requests of the process together may hold ``LARGEST_BODIES`` of the largest bodies. Received
 bytes count, not announced ones, so that bodies sent only by half count, too. They count until the
 request ends: the parsed body is about as large, and further attempts need it.
 """
@@ -22,6 +22,8 @@ from ..settings import ServerSettings
 SILENT_SECONDS = 30.0  # without a byte of a head or body
 WHOLE_SECONDS = 300.0  # from the connection's beginning, or a later head's first byte
 LATE_BODY = "the request body did not arrive in time"
+LARGEST_BODIES = 8  # together, in one process: more at once are no agents
+
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
@@ -48,7 +50,7 @@ class BodyMemory:
 
     def __init__(self, settings: ServerSettings) -> None:
         self.largest = settings.max_body_bytes
-        self.most = max(settings.max_buffered_bytes, self.largest)
+        self.most = LARGEST_BODIES * self.largest
         self.held = 0
 
 
@@ -144,7 +146,7 @@ class Incoming:
         if bodies.held + size > bodies.most:
             message = (
                 f"the bodies of all requests have more than {bodies.most} bytes "
-                "(server.max_buffered_bytes)"
+                f"({LARGEST_BODIES} times server.max_body_bytes)"
             )
             raise BodyRefused(503, "upstream_unavailable", message, retry_after=RETRY_SECONDS)
         bodies.held += size
