@@ -56,12 +56,12 @@ def test_as_json(typed: Typed) -> None:
     }
 
 
-def test_the_configuration_s_thresholds_count_even_where_the_proxy_ignores_them(
+def test_the_configuration_s_threshold_counts_even_where_the_proxy_ignores_memory(
     typed: Typed,
 ) -> None:
-    rules = "{enabled: false, source: off, thresholds: {swap_warning_bytes_per_second: 1}}"
+    rules = f"{{enabled: false, thresholds: {{swap_warning_bytes_per_second: {2**60}}}}}"
     typed.write(f"reliability: {{memory_pressure: {rules}}}")
-    on(Machine(Reading(some=12.0)), typed)
+    on(Machine(Reading(swap={"used": 0}), Reading(swap={"used": 2**40})), typed)
     assert typed("pressure").out.startswith("normal (")
 
 
