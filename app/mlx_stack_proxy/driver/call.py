@@ -57,7 +57,6 @@ def _take_whole(attempt: Attempt, body: bytes, *, tools: bool) -> Verdict | None
     )
     if not isinstance(completion, dict):
         return completion
-    attempt.reply.whole = True
     attempt.take_completion(completion)
     return attempt.verdict
 

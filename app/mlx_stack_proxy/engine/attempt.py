@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 import orjson
@@ -179,50 +179,37 @@ class Attempt:
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes of upstream's event stream; return the bytes that may go out now."""
-        out: list[bytes] = []
         self._fed += len(data)
         if self._fed > MAX_STREAM:
             self.verdict = _TOO_LONG
+            return b""
+        out: list[bytes] = []
         try:
-            for delta in self._reader.read_all(self._frames.feed(data)):
-                if self.done or self.verdict is not None:
-                    break
-                self._take(delta, out)
+            self._take_all(self._reader.read_all(self._frames.feed(data)), out)
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = Failure("server_error", f"upstream sent {error}", status=200)
-        return b"".join(out) if len(out) != 1 else out[0]
-
-    def take_completion(self, completion: dict[str, Any]) -> None:
-        """Take a whole JSON reply (upstream did not stream); nothing goes out before its end."""
-        try:
-            for delta in self._reader.read_completion(completion):
-                if delta.done:
-                    if not self.over:
-                        self._end_of_stream()
-                    break
-                verdict = self._show(delta)
-                # The model has written all already. The stages' mending does what a cut would.
-                if not isinstance(verdict, Cut) or verdict is _TOO_MANY:
-                    self.verdict = self.verdict or verdict
-                self._hold(delta)
-        except (MalformedChunk, orjson.JSONEncodeError):
-            message = "upstream sent an answer that is nested too deeply"
-            self.verdict = Failure("server_error", message, status=200)
+        return b"".join(out)
 
     def end(self) -> bytes:
         """Take the end of upstream's stream; return the bytes that its last event lets out."""
         out: list[bytes] = []
-        tail = self._frames.finish()
-        if tail is not None and not self.over:
+        if (tail := self._frames.finish()) is not None and not self.over:
             try:
-                delta = self._reader.read(sse.ended(tail))
-                if delta is not None:
-                    self._take(delta, out)
+                self._take_all(self._reader.read_all([sse.ended(tail)]), out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
             self._end_of_stream()
         return b"".join(out)
+
+    def take_completion(self, completion: dict[str, Any]) -> None:
+        """Take a whole JSON reply (upstream did not stream); nothing goes out before its end."""
+        self.reply.whole = True
+        try:
+            self._take_all(self._reader.read_completion(completion), [])
+        except (MalformedChunk, orjson.JSONEncodeError):
+            message = "upstream sent an answer that is nested too deeply"
+            self.verdict = Failure("server_error", message, status=200)
 
     def is_slow(self) -> bool:
         """Whether a thread should call :meth:`settle`, which may take more than milliseconds."""
@@ -269,17 +256,30 @@ class Attempt:
         """Return the whole reply as one object, for a client that does not stream."""
         return self._renderer.whole(self.reply, metadata)
 
+    def _take_all(self, deltas: Iterable[Delta], out: list[bytes]) -> None:
+        """Take in frames; add the bytes that may go out now to ``out``."""
+        for delta in deltas:
+            if not delta.done:
+                self._take(delta, out)
+            elif not self.over:
+                if self.reply.usage is not None:  # then the server itself said that this is the end
+                    self.reply.finish_all()
+                self._end_of_stream()
+                self._renderer.end(delta.raw)
+            if self.over and not self.reply.whole:
+                return
+
     def _take(self, delta: Delta, out: list[bytes]) -> None:
-        """Take in a frame; add the bytes that may go out now to ``out``."""
-        if delta.done:
-            if self.reply.usage is not None:  # then the server itself said that this is the end
-                self.reply.finish_all()
-            self._end_of_stream()
-            self._renderer.end(delta.raw)
+        verdict = self._show(delta)
+        if self.reply.whole:
+            # The model has written all already. The stages' mending does what a cut would.
+            if not isinstance(verdict, Cut) or verdict is _TOO_MANY:
+                self.verdict = self.verdict or verdict
+            self._hold(delta)
             return
-        self.verdict = self._show(delta)
-        if self.verdict is not None:
-            if isinstance(self.verdict, Cut):
+        self.verdict = verdict
+        if verdict is not None:
+            if isinstance(verdict, Cut):
                 self._hold(delta)
             return
         gate = self._gate
