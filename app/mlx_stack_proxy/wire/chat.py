@@ -14,7 +14,7 @@ import orjson
 from . import legacy, sse
 from .call import Call, call_fields
 from .chunks import MalformedChunk
-from .delta import Delta, render, split_text, usage_fields
+from .delta import Delta, render, split_text
 from .field_forms import REASONING_FIELDS
 from .merge import merged, merged_chunks
 from .reply import ChoiceReply, Reply
@@ -119,7 +119,7 @@ class ChatRenderer:
             for index, choice in sorted(reply.choices.items())
         ]
         if reply.usage_fields is not None:
-            whole["usage"] = usage_fields(reply.usage_fields)
+            whole["usage"] = reply.usage_fields
         if metadata is not None:
             whole["mlx_stack"] = metadata
         return legacy.to_functions(whole, "message") if self._legacy else whole
@@ -169,7 +169,7 @@ class ChatRenderer:
         if whole:
             whole[-1] |= more
         if reply.usage_fields is not None and self._include_usage:
-            whole.append({**top, "choices": [], "usage": usage_fields(reply.usage_fields)})
+            whole.append({**top, "choices": [], "usage": reply.usage_fields})
         return whole
 
     def _deltas(self, reply: Reply, choice: ChoiceReply, others: Json) -> list[Json]:

@@ -18,10 +18,10 @@ import orjson
 from msgspec import UNSET
 
 from . import field_forms, json_text, sse
-from .delta import CHUNK, DECODE, ChoiceDelta, Chunk, Counts, Delta, Said, index_of, render, typed
+from .delta import CHUNK, DECODE, ChoiceDelta, Chunk, Delta, Said, index_of, render, typed
 
 MAX_CHOICES: Final = 128  # of a reply: a client may ask for no more
-Believes = Callable[[Mapping[str, Any] | Counts], bool]
+Believes = Callable[[Mapping[str, Any]], bool]
 # Fields that say nothing of a chunk's own.
 _OF_SERVER: Final = ("system_fingerprint", "service_tier")
 _SHARED: Final = frozenset(
@@ -122,7 +122,7 @@ class ChunkReader:
         if chunk is None:
             return self._read_other(frame, data)
         usage = chunk.usage
-        if usage is not None and not self._believes(usage):
+        if usage is not None and not (field_forms.is_usage(usage) and self._believes(usage)):
             return self._read_other(frame, data)
         if len(chunk.choices) != 1:
             if chunk.choices or usage is None:

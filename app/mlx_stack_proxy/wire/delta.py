@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import orjson
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from . import sse
 from .call import Call, CallPiece, Function, Index, OddPiece, as_function
@@ -23,7 +23,6 @@ CHUNK: Final = "chat.completion.chunk"
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
 # What a delta brings, as bits of `Delta.kinds`.
 TEXT, REASONING, OTHER, CALL, FINISH = 1, 2, 4, 8, 16
-_Count = Annotated[int, Meta(ge=0, le=MOST)]
 _Name = Annotated[str, Meta(min_length=1)]
 
 
@@ -64,16 +63,6 @@ class ChoiceDelta(Struct, forbid_unknown_fields=True, gc=False):
     matched_stop: None = None
 
 
-class Counts(Struct, forbid_unknown_fields=True, gc=False):
-    """A usage in the fields that all servers share."""
-
-    prompt_tokens: _Count
-    completion_tokens: _Count
-    total_tokens: _Count
-    prompt_tokens_details: dict[str, Any] | UnsetType | None = UNSET
-    completion_tokens_details: dict[str, Any] | UnsetType | None = UNSET
-
-
 class Chunk(Struct, forbid_unknown_fields=True, gc=False):
     """A chunk in form."""
 
@@ -82,7 +71,7 @@ class Chunk(Struct, forbid_unknown_fields=True, gc=False):
     model: _Name
     object: Literal["chat.completion.chunk"]
     choices: list[ChoiceDelta]
-    usage: Counts | None = None
+    usage: dict[str, Any] | None = None
     system_fingerprint: str | None = None
     service_tier: str | None = None
     obfuscation: str = ""  # OpenAI's padding against readers of packet lengths
@@ -111,7 +100,7 @@ class Delta(Struct, gc=False):
 
     raw: bytes  # the frame for a client of chat completions
     choices: list[ChoiceDelta] = []
-    usage: Counts | dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
     error: UpstreamErrorEvent | None = None
     # Fields that only the client reads, as in a chunk: `{"a": 1, "choices": [{"index": 0, …}]}`.
     more: dict[str, Any] | None = None
@@ -208,28 +197,17 @@ def _piece(position: int, call: dict[str, Any]) -> CallPiece:
     )
 
 
-def usage_of(usage: Counts | Mapping[str, Any]) -> Usage:
+def usage_of(usage: Mapping[str, Any]) -> Usage:
     """Return the counts of a usage in form."""
-    if isinstance(usage, Counts):
-        details: Any = usage.prompt_tokens_details
-        prompt, output = usage.prompt_tokens, usage.completion_tokens
-        detailed = usage.completion_tokens_details is not UNSET
-    else:
-        details = usage.get("prompt_tokens_details")
-        prompt = count_of(usage.get("prompt_tokens"))
-        output = count_of(usage.get("completion_tokens"))
-        detailed = "completion_tokens_details" in usage
+    details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    named = cached is not None
-    return Usage(prompt, output, count_of(cached), detailed and not named, named)
-
-
-def usage_fields(usage: Counts | dict[str, Any]) -> dict[str, Any]:
-    """Return a usage as it is written."""
-    if not isinstance(usage, Counts):
-        return usage
-    fields: dict[str, Any] = msgspec.to_builtins(usage)
-    return fields
+    return Usage(
+        count_of(usage.get("prompt_tokens")),
+        count_of(usage.get("completion_tokens")),
+        count_of(cached),
+        counted_by_litellm="completion_tokens_details" in usage and cached is None,
+        names_cached=cached is not None,
+    )
 
 
 def split_text(delta: Delta, length: int) -> tuple[Delta, Delta]:

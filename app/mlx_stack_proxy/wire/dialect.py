@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from ..errors import ProxyError
 from ..frozen import frozen
 from .call import Call
-from .delta import Delta, split_text, usage_fields
+from .delta import Delta, split_text
 from .reply import ChoiceReply, Reply
 
 
@@ -194,10 +194,5 @@ class DialectRenderer:
 
 def _ending(reply: Reply, metadata: dict[str, Any] | None) -> Ending:
     choice = reply.choices.get(0) or ChoiceReply()
-    usage = reply.usage_fields
-    return Ending(
-        choice.tool_calls,
-        choice.finish_reason,
-        None if usage is None else usage_fields(usage),
-        {} if metadata is None else {"mlx_stack": metadata},
-    )
+    more = {} if metadata is None else {"mlx_stack": metadata}
+    return Ending(choice.tool_calls, choice.finish_reason, reply.usage_fields, more)

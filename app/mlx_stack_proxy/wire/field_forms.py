@@ -85,6 +85,14 @@ def usage(raw_usage: Any) -> dict[str, Any] | None:
     )
 
 
+def is_usage(usage: Mapping[str, Any]) -> bool:
+    """Whether a usage is in form."""
+    for name in _COUNTS:
+        if type(count := usage.get(name)) is not int or not 0 <= count <= MOST:
+            return False
+    return len(usage) == len(_COUNTS) or all(type(usage.get(n)) in OBJECT_OR_NONE for n in _DETAILS)
+
+
 def whole_number(value: Any) -> int | None:
     """Return a number as an integer, also from a float or text; None if the value is no number."""
     if isinstance(value, bool):

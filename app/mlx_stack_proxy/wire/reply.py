@@ -13,7 +13,6 @@ from .delta import (
     REASONING,
     TEXT,
     ChoiceDelta,
-    Counts,
     Delta,
     UpstreamErrorEvent,
     Usage,
@@ -86,7 +85,7 @@ class Reply:
 
     choices: dict[int, ChoiceReply] = field(default_factory=dict)
     usage: Usage | None = None
-    usage_fields: Counts | dict[str, Any] | None = None  # as the client gets it
+    usage_fields: dict[str, Any] | None = None  # as the client gets it
     error: UpstreamErrorEvent | None = None
     mended: set[int] = field(default_factory=set)  # choices that must be rewritten
     finished: bool = False  # every choice seen so far has its finish_reason

@@ -10,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from msgspec import UNSET
-
 from ..settings import Settings, TierSettings
-from .delta import Counts, usage_fields
 from .field_forms import whole_number
 from .reply import Reply
 
 # By this many tokens a choice may exceed its limit: some servers count marks, or drafts.
 SLACK = 64
-_PROMPT: Final = ("prompt_tokens", "input_tokens", "cache_creation_input_tokens")
 _CACHED: Final = ("cache_read_input_tokens", "cached_tokens")
 _OUTPUT: Final = ("completion_tokens", "output_tokens")
-COUNTS: Final = (*_PROMPT, *_CACHED, *_OUTPUT, "total_tokens")
+# The counts of a usage, and which of the bounds holds for each: the prompt's, the output's, both.
+_PROMPT: Final = ("prompt_tokens", "input_tokens", "cache_creation_input_tokens")
+COUNTS: Final = {
+    **dict.fromkeys((*_PROMPT, *_CACHED), 0),
+    **dict.fromkeys(_OUTPUT, 1),
+    "total_tokens": 2,
+}
 _DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
 _OF_OUTPUT: Final = ("completion_tokens_details", "output_tokens_details")
 
@@ -36,16 +38,18 @@ class Bounds(NamedTuple):
 
 def is_believable(usage: Mapping[str, Any], bounds: Bounds) -> bool:
     """Whether each count of a usage is a whole number from 0 up to its bound."""
-    counts = [(usage.get(name), bounds.prompt) for name in (*_PROMPT, *_CACHED)]
-    counts += [(usage.get(name), bounds.output) for name in _OUTPUT]
-    counts.append((usage.get("total_tokens"), bounds.prompt + bounds.output))
-    for name in _DETAILS:
-        if isinstance(details := usage.get(name), dict):
-            counts += [(details.get(cached), bounds.prompt) for cached in _CACHED]
-    for name in _OF_OUTPUT:
-        if isinstance(details := usage.get(name), dict):
-            counts += [(value, bounds.output) for value in details.values()]
-    return all(_is_count(value, limit) for value, limit in counts if value is not None)
+    limits = (bounds.prompt, bounds.output, bounds.prompt + bounds.output)
+    for name, value in usage.items():
+        which = COUNTS.get(name)
+        if which is not None:
+            if value is not None and not _is_count(value, limits[which]):
+                return False
+        elif isinstance(value, dict) and name in (*_DETAILS, *_OF_OUTPUT):
+            is_output = name in _OF_OUTPUT
+            counts = value.values() if is_output else map(value.get, _CACHED)
+            if any(one is not None and not _is_count(one, limits[is_output]) for one in counts):
+                return False
+    return True
 
 
 def output_limit(body: Mapping[str, Any]) -> int | None:
@@ -55,6 +59,8 @@ def output_limit(body: Mapping[str, Any]) -> int | None:
 
 
 def _is_count(value: Any, limit: int) -> bool:
+    if type(value) is int:
+        return 0 <= value <= limit
     if isinstance(value, float) and not value.is_integer():
         return False
     count = whole_number(value)
@@ -87,32 +93,15 @@ class UsageCheck:
         self.failed = False  # whether a usage was too high to be true
         self.refused = False  # whether any usage could not be true
 
-    def __call__(self, usage: Mapping[str, Any] | Counts) -> bool:
-        if isinstance(usage, Counts):
-            if self._is_plainly_true(usage):
-                return True
-            usage = usage_fields(usage)
-        if not self.failed:
-            self.failed = not (
-                is_believable(usage, self._bounds(0))
-                or is_believable(usage, self._bounds(self._reply.written()))
-            )
-        counts = any(whole_number(usage.get(name)) for name in _OUTPUT)
-        believed = not self.failed and (counts or not self._reply.pieces)
+    def __call__(self, usage: Mapping[str, Any]) -> bool:
+        if self._plain is None:
+            self._plain = self._bounds(0)
+        if not self.failed and not is_believable(usage, self._plain):
+            self.failed = not is_believable(usage, self._bounds(self._reply.written()))
+        counts = whole_number(usage.get("completion_tokens") or usage.get("output_tokens"))
+        believed = not self.failed and bool(counts or not self._reply.pieces)
         self.refused = self.refused or not believed
         return believed
-
-    def _is_plainly_true(self, usage: Counts) -> bool:
-        """Whether a usage without details is within the bounds; if not, more is looked at."""
-        bounds = self._plain = self._plain or self._bounds(0)
-        return (
-            not self.failed
-            and usage.prompt_tokens <= bounds.prompt
-            and 0 < usage.completion_tokens <= bounds.output
-            and usage.total_tokens <= bounds.prompt + bounds.output
-            and usage.prompt_tokens_details is UNSET
-            and usage.completion_tokens_details is UNSET
-        )
 
     def _bounds(self, written: int) -> Bounds:
         """Return the bounds that the model's window and the request's limit set.
