@@ -11,7 +11,7 @@ from typing import Any, Final, TypeGuard
 
 import orjson
 
-from ..errors import invalid
+from ..errors import ProxyError, invalid
 
 # This keyword of a parameter's schema lists the words with which the text begins and ends.
 FRAME: Final = "x-frame"
@@ -78,13 +78,17 @@ def string_or(check: Check) -> Check:
     return check_either
 
 
+def refused(problem: str, path: str) -> ProxyError:
+    """Make the error (400) for what is wrong at a path."""
+    return invalid(f"`{path}` {problem}", path)
+
+
 def require(body: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
     """Check a body's fields. Raises :class:`ProxyError` (400)."""
     for name, value in body.items():
         check = checks.get(name)
         if check is not None and value is not None and (problem := check(value)) is not None:
-            path = name + problem[0]
-            raise invalid(f"`{path}` {problem[1]}", path)
+            raise refused(problem[1], name + problem[0])
 
 
 def check_depth(value: Any, raw: bytes) -> None:
@@ -108,19 +112,19 @@ def string(mapping: Mapping[str, Any], key: str, path: str) -> str:
     """Return a required string. Raises :class:`ProxyError` (400)."""
     value = mapping.get(key)
     if not isinstance(value, str):
-        raise invalid(f"`{path}.{key}` must be a string", f"{path}.{key}")
+        raise refused("must be a string", f"{path}.{key}")
     return value
 
 
-def objects(value: Any, path: str) -> list[dict[str, Any]]:
+def objects(value: Any, path: str, expected: str = "an array") -> list[dict[str, Any]]:
     """Return a list of objects, empty for None. Raises :class:`ProxyError` (400)."""
     if value is None:
         return []
     if not isinstance(value, list):
-        raise invalid(f"`{path}` must be an array", path)
+        raise refused(f"must be {expected}", path)
     for position, item in enumerate(value):
         if not isinstance(item, dict):
-            raise invalid(f"`{path}[{position}]` must be an object", f"{path}[{position}]")
+            raise refused("must be an object", f"{path}[{position}]")
     return value
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.errors import ProxyError
-from mlx_stack_proxy.wire.responses.items import messages_of
+from mlx_stack_proxy.wire.responses.request import messages_of
 
 Json = dict[str, Any]
 

@@ -1,9 +1,8 @@
 """Anthropic's Messages API, as Claude Code and the ``anthropic`` SDK speak it.
 
-``request.py`` turns a request into that of a chat completion, with ``content.py`` for its contents
-and ``tools.py`` for its tools. ``stream.py`` writes the reply. ``errors.py`` gives each error a
-status that costs these clients one try. Whatever chat completions lack is left out: signatures of
-thinking, cache marks, betas, which stop sequence ended a reply.
+``request.py`` turns a request into that of a chat completion, ``stream.py`` writes the reply, and
+``errors.py`` gives each error a status that costs these clients one try. Whatever chat completions
+lack is left out: signatures of thinking, cache marks, betas, which stop sequence ended a reply.
 """
 
 from __future__ import annotations

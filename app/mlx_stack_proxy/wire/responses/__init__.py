@@ -1,7 +1,7 @@
 """OpenAI's Responses API, as Codex and OpenAI's newer clients speak it, without a store.
 
-A request is a list of items (``items.py``), tools in three shapes (``tools.py``) and fields, most
-of which chat completions have too (``request.py``). A reply is a list of items again. In a stream
+A request is a list of items and fields, most of which chat completions have too (``request.py``),
+with tools in three shapes (``tools.py``). A reply is a list of items again. In a stream
 each item is opened, grows and is closed before the next one opens (``stream.py``); an unstreamed
 reply is the response in such a stream's last event.
 
