@@ -45,8 +45,13 @@ class Capturing:
             for piece in reply:
                 take(piece)
 
-        tape.answered(SimpleNamespace(status=400, headers=head, tap=tap))  # type: ignore[arg-type]
-        tape.call_ended(attempt(whole), Outcome(whole.tier, FAILED, "server_error", status=400))
+        def header(name: bytes) -> bytes:
+            return dict(head).get(name, b"")
+
+        tape.call_begins(attempt(whole).request, [])
+        answer = SimpleNamespace(status=400, headers=head, header=header, tap=tap)
+        tape.answered(answer)  # type: ignore[arg-type]
+        whole.outcomes.append(Outcome(whole.tier, FAILED, "server_error", status=400))
         self.capture.start()
         tape.ended("client_error")
         await self.capture.close()

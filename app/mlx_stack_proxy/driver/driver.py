@@ -189,7 +189,7 @@ class Driver(Course):
         self._limits.begin_call(attempt, attempt.began)
         self._observe_overhead()
         if observer is not None:
-            headers = observer.call_begins(attempt.tier, headers)
+            headers = observer.call_begins(attempt.request, headers)
         way = upstream, path, headers
         self._response = response = await send(services, exchange, way, attempt.take_content())
         if observer is not None:
@@ -273,8 +273,6 @@ class Driver(Course):
         self._exchange.outcomes.append(outcome)
         if called:
             self._note_call(outcome, answered=attempt.first_byte is not None)
-            if self._observer is not None:
-                self._observer.call_ended(attempt, outcome)
         return outcome
 
     def _note_call(self, outcome: Outcome, *, answered: bool) -> None:

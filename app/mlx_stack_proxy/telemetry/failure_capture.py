@@ -1,22 +1,24 @@
 """Write failing exchanges as records that ``replay`` reads (``observability.capture_failures``).
 
-An observer for each exchange keeps a record for each attempt: the client's request, the reply as it
-came over the wire, the verdict, and for a mended reply also what the client got. At the end of the
-exchange a thread writes its records, one a line, if an attempt failed or a reply was mended. Keys
-are removed; prompts and replies are not, so the capture is off by default and the folder private.
+An observer for each exchange keeps the bytes of each reply. At the exchange's end it makes a record
+of each attempt: the client's request, the reply as it came over the wire, the verdict, and for a
+mended reply also what the client got. A thread writes the records, one a line, if an attempt failed
+or a reply was mended. Keys are removed; prompts and replies are not, so the capture is off by
+default and the folder private.
 """
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import fcntl
 import functools
 import os
 import re
 import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,11 +26,12 @@ import orjson
 
 from .. import log
 from ..daemon_threads import Worker
-from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
 from ..engine.failures import as_data
+from ..engine.headers import RawHeaders
 from ..engine.outcome import Outcome
 from ..engine.rate_limit import RateLimit
+from ..engine.request import UpstreamRequest
 from ..engine.upstream import Response
 from ..engine.verdicts import Failure, Verdict
 from .observers import Observer
@@ -56,6 +59,8 @@ _LOOKS_LIKE_A_KEY = re.compile(
     rb"|(?<=PRIVATE KEY-----)[A-Za-z0-9+/=\s\\]{64,}"  # whose line ends are \n in JSON
 )
 _KEPT_HEADERS = (b"content-type", b"retry-after")
+# The fields of a failure that the bytes of the reply don't show.
+_FAILED = ("reason", "kind", "message", "status", "fault", "final", "retry_after")
 
 
 class FailureCapture:
@@ -139,76 +144,72 @@ def _make_private(folder: int) -> None:
 
 
 class _ExchangeRecorder(Observer):
-    """Records one exchange: a record for each of its attempts."""
+    """Tapes the replies of one exchange, and makes a record of each at its end."""
 
     name = FailureCapture.name
 
     def __init__(self, capture: FailureCapture, exchange: Exchange) -> None:
         self._capture = capture
         self._exchange = exchange
-        self._records: list[dict[str, Any]] = []
-        self._response: _Recorded | None = None  # the running attempt's
-        self._worth_keeping = False  # an attempt failed, or a reply was mended
+        self._tapes: list[_Tape] = []  # of the calls, in their order
+
+    def call_begins(self, request: UpstreamRequest, headers: RawHeaders) -> RawHeaders:
+        self._tapes.append(_Tape())
+        return headers
 
     def answered(self, response: Response) -> None:
-        self._response = _Recorded(response)
-        response.tap(self._response.take)
-
-    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        response, self._response = self._response, None
-        verdict = outcome.verdict
-        if verdict is None and outcome.reason is not None:
-            return  # the client has left, so nothing was judged
-        delivered = _delivered(attempt) if outcome.reason is None else None
-        if outcome.reason is not None or delivered is not None:
-            self._worth_keeping = True
-        exchange = self._exchange
-        mended = {} if delivered is None else {"delivered": delivered}
-        self._records.append(
-            {
-                "time": round(time.time(), 3),
-                "request_id": exchange.id,
-                "session": exchange.session.hash,
-                "attempt": len(exchange.attempts),
-                "tier": outcome.tier,
-                "seconds": round(outcome.seconds, 3),
-                "request": exchange.request.body,
-                "reply": (response, verdict),  # made JSON in the thread
-                "verdict": as_data(verdict),
-                "context": {
-                    "named": not exchange.session.derived,
-                    "bypass": sorted(exchange.controls.bypass),
-                    "retried": dict(exchange.retried),
-                    "guided": bool(outcome.guided),
-                },
-                **mended,
-            }
-        )
+        self._tapes[-1].response = response
+        response.tap(self._tapes[-1].take)
 
     def ended(self, outcome: str) -> None:
-        if self._worth_keeping:
-            for record in self._records:
-                record["outcome"] = outcome
-            self._capture.keep(self._records, self._exchange.request.owner)
+        calls = [(at, one) for at, one in enumerate(self._exchange.outcomes) if one.called]
+        records = []
+        worth_keeping = False  # an attempt failed, or a reply was mended
+        for number, (tape, (index, call)) in enumerate(zip(self._tapes, calls, strict=False), 1):
+            if call.verdict is None and call.reason is not None:
+                continue  # the client has left, so nothing was judged
+            record = self._record(tape, index, call) | {"attempt": number, "outcome": outcome}
+            worth_keeping = worth_keeping or call.reason is not None or "delivered" in record
+            records.append(record)
+        if worth_keeping:
+            self._capture.keep(records, self._exchange.request.owner)
+
+    def _record(self, tape: _Tape, index: int, call: Outcome) -> dict[str, Any]:
+        exchange = self._exchange
+        before = copy.copy(exchange)  # as it was when the call ended
+        before.steps = exchange.steps[:index]
+        record = {
+            "time": round(tape.began + call.seconds, 3),
+            "request_id": exchange.id,
+            "session": exchange.session.hash,
+            "tier": call.tier,
+            "seconds": round(call.seconds, 3),
+            "request": exchange.request.body,
+            "reply": (tape, call.verdict),  # made JSON in the thread
+            "verdict": as_data(call.verdict),
+            "context": {
+                "named": not exchange.session.derived,
+                "bypass": sorted(exchange.controls.bypass),
+                "retried": dict(before.retried),
+                "guided": bool(call.guided),
+            },
+        }
+        if call.reason is None and call.reply is not None and 0 in call.reply.mended:
+            # What the client gets of a reply whose first choice was mended.
+            choice = call.reply.choices[0]
+            calls = [{"name": one.name, "arguments": one.arguments} for one in choice.tool_calls]
+            record["delivered"] = {"text": choice.text, "tool_calls": calls}
+        return record
 
 
-def _delivered(attempt: Attempt | None) -> dict[str, Any] | None:
-    """Return what the client gets of a reply whose first choice was mended; None for others."""
-    if attempt is None or 0 not in attempt.reply.mended:
-        return None
-    choice = attempt.reply.choices[0]
-    calls = [{"name": call.name, "arguments": call.arguments} for call in choice.tool_calls]
-    return {"text": choice.text, "tool_calls": calls}
+class _Tape:
+    """A call's response, and the beginning of its body, at most ``MOST_RAW`` bytes."""
 
+    __slots__ = ("began", "cut_off", "parts", "response", "size")
 
-class _Recorded:
-    """A response's head and the beginning of its body, at most ``MOST_RAW`` bytes."""
-
-    __slots__ = ("cut_off", "headers", "parts", "size", "status")
-
-    def __init__(self, response: Response) -> None:
-        self.status = response.status
-        self.headers = response.headers
+    def __init__(self) -> None:
+        self.began = time.time()
+        self.response: Response | None = None  # None: there was no answer
         self.parts: list[bytes] = []
         self.size = 0  # bytes read so far
         self.cut_off = False  # whether the body was longer than the limit
@@ -237,13 +238,13 @@ def _append(path: Path, data: bytes) -> None:
 
 
 def _json(record: dict[str, Any], keys: Sequence[str]) -> dict[str, Any]:
-    response, verdict = record["reply"]
+    tape, verdict = record["reply"]
     request = {
         name: value if name in _SAID else _without_key_fields(value)
         for name, value in record["request"].items()
         if not _KEY_FIELD.search(name)
     }
-    return {**record, "request": request, "reply": _reply(response, verdict, keys)}
+    return {**record, "request": request, "reply": _reply(tape, verdict, keys)}
 
 
 def _without_key_fields(value: Any) -> Any:
@@ -254,35 +255,28 @@ def _without_key_fields(value: Any) -> Any:
     return {k: _without_key_fields(v) for k, v in value.items() if not _KEY_FIELD.search(k)}
 
 
-def _reply(
-    response: _Recorded | None, verdict: Verdict | None, keys: Sequence[str]
-) -> dict[str, Any]:
+def _reply(tape: _Tape, verdict: Verdict | None, keys: Sequence[str]) -> dict[str, Any]:
     """Return a reply as ``replay`` reads it: the bytes from the wire, and why the call failed."""
     reply: dict[str, Any] = {}
-    streamed = False
-    if response is not None:
-        streamed = any(
-            k == b"content-type" and b"event-stream" in v.lower() for k, v in response.headers
-        )
-        reply = {} if streamed and response.status < 400 else {"status": response.status}
+    if (response := tape.response) is not None:
+        content_type = response.header(b"content-type").lower()
+        name = "body"
+        if b"event-stream" in content_type and response.status < 400:
+            name = "stream"
+        else:
+            reply["status"] = response.status
         kept = [header for header in response.headers if header[0] in _KEPT_HEADERS]
         reply["headers"] = {name.decode(): value.decode("latin-1") for name, value in kept}
-        name = "stream" if streamed and response.status < 400 else "body"
-        raw = _without_keys(b"".join(response.parts), keys)  # before base64 hides them
+        raw = _without_keys(b"".join(tape.parts), keys)  # before base64 hides them
         try:
             reply[name] = raw.decode()
         except UnicodeDecodeError:
             reply[f"{name}_base64"] = base64.b64encode(raw).decode()
-        if response.cut_off:
+        if tape.cut_off:
             reply["cut_off"] = True
     if isinstance(verdict, Failure) and not verdict.answered and verdict.error is None:
-        reply["failed"] = _failure(verdict)
+        reply["failed"] = {name: getattr(verdict, name) for name in _FAILED}
     return reply
-
-
-def _failure(verdict: Failure) -> Mapping[str, Any]:
-    names = ("reason", "kind", "message", "status", "fault", "final", "retry_after")
-    return {name: getattr(verdict, name) for name in names}
 
 
 def _without_keys(line: bytes, keys: Sequence[str]) -> bytes:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
-from ..engine.outcome import Outcome
+from ..engine.request import UpstreamRequest
 from ..engine.upstream import Response
 
 
@@ -22,18 +21,18 @@ class Observer:
 
     name = ""  # the label of its faults in ``mlx_stack_stage_faults_total``
 
-    def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
+    def call_begins(self, request: UpstreamRequest, headers: RawHeaders) -> RawHeaders:
         """An upstream call is about to begin; return the headers to send with it."""
         return headers
 
     def answered(self, response: Response) -> None:
         """Upstream's response has begun; nobody has read its body yet."""
 
-    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        """The upstream call has ended; ``outcome`` has the verdict, if the client has not left."""
-
     def ended(self, outcome: str) -> None:
-        """The exchange has ended; ``outcome``: as in ``mlx_stack_requests_total``."""
+        """The exchange has ended; ``outcome``: as in ``mlx_stack_requests_total``.
+
+        Its ``attempts`` are the outcomes of the calls that have begun, in their order.
+        """
 
 
 MakeObserver = Callable[[Exchange], Observer]
@@ -47,19 +46,16 @@ class Observers(Observer):
         self._observers = list(observers)
         self._report = report
 
-    def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
+    def call_begins(self, request: UpstreamRequest, headers: RawHeaders) -> RawHeaders:
         def begin(observer: Observer) -> None:
             nonlocal headers
-            headers = observer.call_begins(tier, headers)
+            headers = observer.call_begins(request, headers)
 
         self._each(begin)
         return headers
 
     def answered(self, response: Response) -> None:
         self._each(lambda observer: observer.answered(response))
-
-    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        self._each(lambda observer: observer.call_ended(attempt, outcome))
 
     def ended(self, outcome: str) -> None:
         self._each(lambda observer: observer.ended(outcome))

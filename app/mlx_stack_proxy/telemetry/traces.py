@@ -21,10 +21,9 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from .. import __version__
 from ..daemon_threads import Worker
-from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
-from ..engine.outcome import Outcome
+from ..engine.request import UpstreamRequest
 from ..settings import Settings
 from ..wire.reply import Reply
 from ..wire.usage import output_limit
@@ -95,45 +94,38 @@ class _Trace(Observer):
         self._exchange = exchange
         self._began = time.time_ns()
         self._exchange_span: Span | None = None  # None: not begun yet
-        self._call_span: Span | None = None  # None: no call runs
+        self._calls: list[tuple[int, Span]] = []  # when each call began, and its span
 
-    def call_begins(self, tier: str, headers: RawHeaders) -> RawHeaders:
+    def call_begins(self, request: UpstreamRequest, headers: RawHeaders) -> RawHeaders:
         carried = {
             name.decode(): value.decode("latin-1") for name, value in headers if name in _CARRIED
         }
-        exchange_span = self._ensure_span(carried)
-        self._call_span = self._traces.span(
-            self._traces.model(tier), SpanKind.CLIENT, set_span_in_context(exchange_span)
-        )
-        self._call_span.set_attribute("mlx_stack.tier", tier)
+        parent = set_span_in_context(self._ensure_span(carried))
+        began = time.time_ns()
+        model = self._traces.model(request.tier)
+        span = self._traces.span(model, SpanKind.CLIENT, parent, began)
+        span.set_attribute("mlx_stack.tier", request.tier)
+        if isinstance(limit := output_limit(request.body), int):
+            span.set_attribute("gen_ai.request.max_tokens", limit)
+        self._calls.append((began, span))
         trace_headers: dict[str, str] = {}
-        _W3C.inject(trace_headers, set_span_in_context(self._call_span))
-        other_headers = [header for header in headers if header[0] not in _CARRIED]
+        _W3C.inject(trace_headers, set_span_in_context(span))
         return [
-            *other_headers,
+            *(header for header in headers if header[0] not in _CARRIED),
             *((name.encode(), value.encode()) for name, value in trace_headers.items()),
         ]
 
-    def call_ended(self, attempt: Attempt, outcome: Outcome) -> None:
-        call, self._call_span = self._call_span, None
-        if call is None:
-            return
-        limit = output_limit(attempt.request.body)
-        if isinstance(limit, int):
-            call.set_attribute("gen_ai.request.max_tokens", limit)
-        _describe(call, attempt.reply)
-        if self._exchange_span is not None and outcome.reason is None:
-            _describe(self._exchange_span, attempt.reply)
-        if outcome.status is not None:
-            call.set_attribute("http.response.status_code", outcome.status)
-        _end(call, outcome.reason)
-
     def ended(self, outcome: str) -> None:
-        exchange = self._exchange
-        if self._call_span is not None:
-            _end(self._call_span, outcome)
-        exchange_span = self._ensure_span({})
-        exchange_span.set_attributes(
+        exchange, whole = self._exchange, self._ensure_span({})
+        for (began, span), call in zip(self._calls, exchange.attempts, strict=False):
+            for described in (span, whole) if call.reason is None else (span,):
+                _describe(described, call.reply)
+            if call.status is not None:
+                span.set_attribute("http.response.status_code", call.status)
+            _end(span, call.reason, began + int(call.seconds * 1e9))
+        for _, span in self._calls[len(exchange.attempts) :]:
+            _end(span, outcome)
+        whole.set_attributes(
             {
                 "mlx_stack.tier": exchange.tier,
                 "mlx_stack.outcome": outcome,
@@ -142,8 +134,8 @@ class _Trace(Observer):
             }
         )
         if exchange.escalated_from:
-            exchange_span.set_attribute("mlx_stack.escalated_from", exchange.escalated_from)
-        _end(exchange_span, None if outcome == "ok" else outcome)
+            whole.set_attribute("mlx_stack.escalated_from", exchange.escalated_from)
+        _end(whole, None if outcome == "ok" else outcome)
 
     def _ensure_span(self, carried: dict[str, str]) -> Span:
         if self._exchange_span is None:
@@ -161,7 +153,9 @@ class _Trace(Observer):
         return self._exchange_span
 
 
-def _describe(span: Span, reply: Reply) -> None:
+def _describe(span: Span, reply: Reply | None) -> None:
+    if reply is None:
+        return
     if reply.usage is not None:
         span.set_attribute("gen_ai.usage.input_tokens", reply.usage.prompt_tokens)
         span.set_attribute("gen_ai.usage.output_tokens", reply.usage.completion_tokens)
@@ -171,8 +165,9 @@ def _describe(span: Span, reply: Reply) -> None:
         span.set_attribute("gen_ai.response.finish_reasons", reasons)
 
 
-def _end(span: Span, reason: str | None) -> None:
+def _end(span: Span, reason: str | None, at: int | None = None) -> None:
+    """End a span ``at`` a time in nanoseconds since the epoch; None: now."""
     if reason is not None:
         span.set_attribute("error.type", reason)
         span.set_status(Status(StatusCode.ERROR, reason))
-    span.end()
+    span.end(at)
