@@ -1,4 +1,4 @@
-"""The report, the page's JSON, /metrics and the sum of the records tell the same numbers."""
+"""The report, the page's JSON, /metrics, the headers and the records tell the same numbers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from mlx_stack_proxy.driver import response_headers
 from mlx_stack_proxy.driver.services import Services
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.failures import error_of
@@ -27,6 +28,7 @@ from mlx_stack_proxy.engine.verdicts import (
 )
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.main import build_services
+from mlx_stack_proxy.memory_pressure.pressure import NO_PRESSURE
 from mlx_stack_proxy.server.kept import report_of
 from mlx_stack_proxy.server.status import status
 from mlx_stack_proxy.settings import Settings
@@ -154,6 +156,14 @@ async def run(services: Services, given: dict[str, Any]) -> None:
     accounts.count_end(services, exchange, result)
     await services.store.write(services.journal.take(), NOW)
     accounts.close(services, services.records[-1], result, 3.0)
+    headers = response_headers.values(exchange, None, NO_PRESSURE)
+    record = services.records[-1]
+    assert headers["Attempts"] == str(sum(one.called for one in record.attempts))
+    assert headers["Retries"] == str(sum(one.then == "retry" for one in record.attempts))
+    assert headers["Request-Id"] == record.id and headers["Tier"] == record.tier
+    assert headers.get("Escalated-From", "") == record.escalated_from
+    assert headers.get("Escalation-Reason", "") == record.escalation_reason
+    assert headers.get("Repairs", "") == record.repairs
 
 
 def metrics_of(services: Services) -> Counter[str]:
