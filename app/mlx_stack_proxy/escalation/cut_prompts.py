@@ -28,7 +28,10 @@ class CutPrompts:
         if usage is None or usage.counted_by_litellm or usage.prompt_tokens < LEAST_WINDOW:
             return 0
         count, before = usage.prompt_tokens, self._suspicious.get(tier)
-        if usage.cached_tokens or not _is_far_under(count, request):
+        # Most requests need no estimate. A picture has few tokens for its bytes, never more.
+        most = LEAST_SHARE * count
+        is_far_under = request.size > most * BYTES_PER_TOKEN and request.prompt_tokens > most
+        if usage.cached_tokens or not is_far_under:
             if before is not None and (usage.cached_tokens or count > before + SLACK):
                 del self._suspicious[tier]  # it counts, or reads, otherwise
             return 0
@@ -36,12 +39,6 @@ class CutPrompts:
             return 0
         self._suspicious[tier] = count
         return count if before is not None and abs(count - before) <= SLACK else 0
-
-
-def _is_far_under(count: int, request: Request) -> bool:
-    most = LEAST_SHARE * count
-    # Most requests need no estimate. A picture has few tokens for its bytes, never more.
-    return request.size > most * BYTES_PER_TOKEN and request.prompt_tokens > most
 
 
 def _may_be_new_only(count: int, request: Request) -> bool:

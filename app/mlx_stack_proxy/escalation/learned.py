@@ -105,20 +105,16 @@ def _taught(failure: Failure, request: Request, output: int) -> int | None:
     if window is None:
         # It says only that the window is smaller than this prompt, perhaps with its output.
         window = prompt - 1 if failure.in_field == "overflow" and not failure.room else 0
-    elif _may_be_quoted(window, request):
+    elif request.size > _SEARCHED:  # too large to look for it
         return None
+    else:
+        body = {key: value for key, value in request.body.items() if key not in _REPLY_LIMITS}
+        if str(window) in repr(body).replace(",", ""):
+            return None
     if window < LEAST_WINDOW:
         return None
     asked = prompts_in(failure, prompt, output)
     return window if window <= 2 * prompt or any(window < n + output for n in asked) else None
-
-
-def _may_be_quoted(window: int, request: Request) -> bool:
-    """Whether the request holds this number, other than as the limit of its reply."""
-    if request.size > _SEARCHED:
-        return True
-    body = {key: value for key, value in request.body.items() if key not in _REPLY_LIMITS}
-    return str(window) in repr(body).replace(",", "")
 
 
 def _lasts(until: float, now: float) -> bool:

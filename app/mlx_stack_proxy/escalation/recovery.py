@@ -51,9 +51,8 @@ class Recovery:
 
     def watch(self, tier: str) -> None:
         """Watch the server of a tier on which a call has failed, until the tier is healthy."""
-        if self._states[tier] is HEALTHY or tier in self.watched or self._closed:
-            return
-        if self._url(tier) is None:
+        is_needed = self._states[tier] is not HEALTHY and self._url(tier) is not None
+        if not is_needed or tier in self.watched or self._closed:
             return
         self.watched.add(tier)
         # In an empty context: the task belongs to no request, so its log lines must name none.
@@ -68,21 +67,18 @@ class Recovery:
         return tier_settings.health_url if tier_settings is not None else None
 
     async def _watch(self, tier: str) -> None:
+        gone = False  # the server has taken no connection
         try:
-            await self._wait_for_recovery(tier)
+            while (url := self._url(tier)) is not None and self._states[tier] is not HEALTHY:
+                health = await self._upstream.health(url, HEALTH_SECONDS)
+                if health == "well":
+                    if gone:
+                        self._states.answers_again(tier)
+                    if gone or not self._states.cooling(tier):
+                        return  # its calls fail though it answers; or the next request is the probe
+                gone = gone or health == "gone"
+                await asyncio.sleep(INTERVAL_SECONDS)
         except Exception as error:
             log.fault("comeback_fault", error)
         finally:
             self.watched.discard(tier)
-
-    async def _wait_for_recovery(self, tier: str) -> None:
-        gone = False  # the server has taken no connection
-        while (url := self._url(tier)) is not None and self._states[tier] is not HEALTHY:
-            health = await self._upstream.health(url, HEALTH_SECONDS)
-            if health == "well":
-                if gone:
-                    self._states.answers_again(tier)
-                if gone or not self._states.cooling(tier):
-                    return  # its calls fail though it answers; or the next request is the probe
-            gone = gone or health == "gone"
-            await asyncio.sleep(INTERVAL_SECONDS)

@@ -62,11 +62,9 @@ class Escalation(Stage):
 
     def record_end(self, tier: str, reply: Reply) -> bool:
         """Record the end of a reply, once per reply. Return whether LiteLLM made the end up."""
-        if tier not in self._models or reply.cut or reply.whole:
-            return False
-        usage = reply.usage
         # LiteLLM may take seconds to count, and after the finish_reason the usage isn't awaited.
-        return self._seen[tier].record(usage)
+        seen = self._seen.get(tier)
+        return seen is not None and not (reply.cut or reply.whole) and seen.record(reply.usage)
 
 
 class _Usages:

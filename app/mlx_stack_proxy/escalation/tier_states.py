@@ -99,8 +99,10 @@ class TierStates:
         if not isinstance(verdict, Failure) or verdict.answered:
             return self._succeeded(tier)
         self._learned.take(tier, verdict, request, self._clock(), output)
-        refused = guided == "refused"
-        if verdict.reason not in _COUNTED or refused or _says_nothing_of_its_server(verdict):
+        says_nothing_of_its_server = (
+            verdict.kind in ("unreachable", "refused") or verdict.fault != "server" or verdict.lacks
+        )
+        if verdict.reason not in _COUNTED or guided == "refused" or says_nothing_of_its_server:
             return None
         degraded = self._breakers.failed(call, self._clock())
         state = self._breakers[tier]
@@ -135,8 +137,3 @@ class TierStates:
 
     def degraded(self) -> Mapping[str, bool]:
         return {tier: self._breakers[tier].degraded for tier in self._tiers}
-
-
-def _says_nothing_of_its_server(failure: Failure) -> bool:
-    elsewhere = failure.kind in ("unreachable", "refused") or failure.fault != "server"
-    return elsewhere or bool(failure.lacks)
