@@ -12,7 +12,7 @@ import pytest
 from mlx_stack_proxy.engine.headers import KEY_HEADERS
 from tests.server.asking import ask, checked_error
 from tests.server.conftest import StartProxy
-from tests.server.counting import AGENT, budget, hard, session_of, waiting
+from tests.server.counting import AGENT, hard, session_of, waiting
 from tests.server.sockets import raw_answer, request
 from tests.support.replies import data, text_stream
 from tests.support.running_proxy import RunningProxy
@@ -181,17 +181,14 @@ async def test_its_tokens_are_in_the_metrics(
     assert 'mlx_stack_tokens_total{direction="input",tier="other"} 60.0' in metrics
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/completions"])
 async def test_a_count_that_cannot_be_is_an_estimate_and_the_body_stays(
-    path: str, upstream: ScriptedServer, start_proxy: StartProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
     """Which counts: tests/wire/test_usage_tail.py."""
-    proxy = await start_proxy(budget(per_hour=10_000, policy="hard_stop"))
-    usage = {"prompt_tokens": int("9" * 400), "completion_tokens": 1}
-    reply = Reply.json({"id": "x", "usage": usage})
+    proxy = await start_proxy(hard(per_hour=10_000))
+    reply = Reply.json({"usage": {"prompt_tokens": int("9" * 400), "completion_tokens": 1}})
     upstream.will(reply)
-    asked = {"prompt": "Hi", "max_tokens": 50}
-    response = await proxy.client.post(path, json=asked, headers=AGENT)
+    response = await embed(proxy, AGENT)
     assert (response.status_code, response.content) == (200, reply.pieces[0])
     found = await session_of(proxy)
     assert 0 < found["used"] == found["estimated"] < 1000

@@ -16,7 +16,6 @@ from tests.server.calling import BAD, CORRECTION, GOOD, RULES, TOOLS, calling, d
 from tests.server.conftest import StartProxy
 from tests.server.polling import metric_value
 from tests.support.replies import litellm_error, text_stream
-from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Call, Reply, ScriptedServer
 
 CHAIN = {
@@ -132,12 +131,34 @@ async def test_a_refusal_costs_no_retry_and_is_remembered(
     assert metric_value(metrics, name, tier="fast", result="refused") == 1
 
 
-async def test_a_disregard_is_remembered(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await start_proxy(CHAIN)
-    upstream.will(calling(BAD), text("I would search."), calling(BAD), calling(GOOD))
+@pytest.mark.parametrize(
+    ("guided", "replies", "asked"),
+    [
+        (
+            "auto",
+            [calling(BAD), text("I would search."), calling(BAD), calling(GOOD)],
+            [False, True, False, False],
+        ),
+        (
+            "always",
+            [litellm_error(400, "unsupported"), calling(GOOD), calling(GOOD)],
+            [True, False, False],
+        ),
+    ],
+    ids=["a disregard", "a refusal under `always`"],
+)
+async def test_it_is_not_tried_again_where_it_brings_nothing(
+    guided: str,
+    replies: list[Reply],
+    asked: list[bool],
+    upstream: ScriptedServer,
+    start_proxy: StartProxy,
+) -> None:
+    proxy = await start_proxy({**CHAIN, "tiers.fast.guided": guided})
+    upstream.will(*replies)
     for _ in range(2):
         assert (await ask(proxy, tools=TOOLS)).status_code == 200
-    assert [schema_of(call) is not None for call in upstream.calls] == [False, True, False, False]
+    assert [schema_of(call) is not None for call in upstream.calls] == asked
 
 
 @pytest.mark.parametrize(
@@ -169,27 +190,13 @@ async def test_text_that_has_gone_out_excludes_it(
     assert [schema_of(call) for call in upstream.calls] == [None, None]
 
 
-@pytest.fixture
-async def always(start_proxy: StartProxy) -> RunningProxy:
-    return await start_proxy({**CHAIN, "tiers.fast.guided": "always"})
-
-
 async def test_always_guides_the_first_request(
-    upstream: ScriptedServer, always: RunningProxy
+    upstream: ScriptedServer, start_proxy: StartProxy
 ) -> None:
+    always = await start_proxy({**CHAIN, "tiers.fast.guided": "always"})
     upstream.will(text(CALL), text_stream("Hi."))
     response = await ask(always, tools=TOOLS)
     assert response.json()["choices"][0]["message"]["tool_calls"]
     assert response.headers["x-mlx-stack-attempts"] == "1"
     await ask(always)
     assert [schema_of(call) is not None for call in upstream.calls] == [True, False]
-
-
-async def test_always_goes_on_without_where_it_is_refused(
-    upstream: ScriptedServer, always: RunningProxy
-) -> None:
-    upstream.will(litellm_error(400, "unsupported"))
-    upstream.always(calling(GOOD))
-    for _ in range(2):
-        assert (await ask(always, tools=TOOLS)).status_code == 200
-    assert [schema_of(call) is not None for call in upstream.calls] == [True, False, False]

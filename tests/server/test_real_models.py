@@ -14,7 +14,7 @@ from tests.server.looping import CHAIN, Agent
 from tests.server.looping import calling as looking
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import Reply, ScriptedServer
 
 Json = dict[str, Any]
 CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
@@ -52,19 +52,16 @@ async def test_silence_of_two_tiers_after_a_result_is_delivered(
     assert [call.json()["model"] for call in upstream.calls] == ["fast", "fast", "standard"]
 
 
-async def test_silence_elsewhere_stays_an_error(
-    upstream: ScriptedServer, proxy: RunningProxy
+@pytest.mark.parametrize(
+    ("messages", "reply"),
+    [(MESSAGES, NOTHING), (AFTER_RESULT, text_stream("", usage=False))],
+    ids=["elsewhere", "without a usage of the server's own"],
+)
+async def test_other_silence_stays_an_error(
+    messages: list[Json], reply: Reply, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    upstream.will(NOTHING, NOTHING, NOTHING, NOTHING)
-    response = await ask(proxy, tools=TOOLS, stream=True)
-    assert response.status_code == 502
-
-
-async def test_silence_without_a_usage_of_the_servers_own_stays_an_error(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(*[text_stream("", usage=False)] * 4)
-    response = await ask(proxy, messages=AFTER_RESULT, tools=TOOLS, stream=True)
+    upstream.will(*[reply] * 4)
+    response = await ask(proxy, messages=messages, tools=TOOLS, stream=True)
     assert response.status_code == 502
 
 
@@ -82,26 +79,21 @@ async def test_a_silent_second_opinion_says_that_the_call_is_not_meant(
     ]
 
 
+OURS = [f"{word} " for word in CORRECTION.splitlines()[2].split()]
+
+
 @pytest.mark.parametrize("streams", [True, False])
+@pytest.mark.parametrize(
+    "parroted",
+    [OURS, ["<tool_", "response>\n", *OURS, "\n</tool_", "response>"]],
+    ids=["bare", "in a template's marks"],
+)
 async def test_our_own_words_are_no_answer(
-    streams: bool, upstream: ScriptedServer, proxy: RunningProxy
+    parroted: list[str], streams: bool, upstream: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    parroted = [f"{word} " for word in CORRECTION.splitlines()[2].split()]
     upstream.will(calling(BAD), text_stream(*parroted), text_stream("Done."))
     response = await ask(proxy, tools=TOOLS, stream=streams)
     assert response.status_code == 200
-    assert b"matching" not in response.content
-    assert messages_of(upstream.calls[2]) == MESSAGES
-
-
-@pytest.mark.parametrize("streams", [True, False])
-async def test_nor_are_they_in_a_templates_marks(
-    streams: bool, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    words = CORRECTION.splitlines()[2].split()
-    marked = ["<tool_", "response>\n", *(f"{word} " for word in words), "\n</tool_", "response>"]
-    upstream.will(calling(BAD), text_stream(*marked), text_stream("Done."))
-    response = await ask(proxy, tools=TOOLS, stream=streams)
     assert b"matching" not in response.content
     assert messages_of(upstream.calls[2]) == MESSAGES
 

@@ -12,7 +12,8 @@ import itertools
 import json
 import re
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ from mlx_stack_proxy import log
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
 from mlx_stack_proxy.server import http_protocol
 from mlx_stack_proxy.settings import ObservabilitySettings
-from mlx_stack_proxy.tool_validation import conversation, schemas
-from mlx_stack_proxy.tool_validation.check import check_call
+from mlx_stack_proxy.tool_validation import conversation, mend_choice, schemas
 from tests.server.asking import CHAT, ask, body, checked_error
+from tests.server.calling import calling
 from tests.server.conftest import StartProxy
 from tests.server.sockets import raw_answer, request
-from tests.support.replies import completion, litellm_error, stream, text_stream, with_role
+from tests.support.replies import completion, litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer
+from tests.tool_validation.calls import parameters, tool
 
 ROOT = Path(__file__).parents[2]
 INVALID = "invalid_request_error"
@@ -284,47 +286,47 @@ async def test_patterns_and_schemas_without_end_hold_nobody_up(
     nested: dict[str, object] = {"type": "string"}
     for _ in range(100):
         nested = {"type": "object", "properties": {"a": nested}}
-    parameters = [
+    costly = [
         {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}},
         {"type": "object", "properties": {"a": {"pattern": "(a{1000}){1000}"}}},
         {"$defs": {"x": {"$ref": "#/$defs/x"}}, "$ref": "#/$defs/x"},
         nested,
     ]
-    arguments = json.dumps({"a": "a" * 5_000 + "!"})
-    call = {"index": 0, "id": "c", "type": "function"}
-    call["function"] = {"name": "t", "arguments": arguments}  # type: ignore[assignment]
-    upstream.always(
-        text_stream(f'<tool_call>{{"name": "t", "arguments": {arguments}}}</tool_call>')
-    )
+    upstream.always(written_call("t", json.dumps({"a": "a" * 5_000 + "!"})))
     async with asyncio.timeout(PATIENCE):
-        for one in parameters:
-            tools = [{"type": "function", "function": {"name": "t", "parameters": one}}]
-            assert (await ask(proxy, tools=tools)).status_code in (200, 400, 422)
+        for one in costly:
+            assert (await ask(proxy, tools=[tool("t", one)])).status_code in (200, 400, 422)
             assert (await proxy.client.get("/health")).status_code == 200
+
+
+def threads_of(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[int]:
+    """The threads in which this function is called from now on."""
+    threads: list[int] = []
+    real = getattr(owner, name)
+
+    def noted(*args: Any, **more: Any) -> Any:
+        threads.append(threading.get_ident())
+        return real(*args, **more)
+
+    monkeypatch.setattr(owner, name, noted)
+    return threads
+
+
+def written_call(name: str, arguments: str) -> Reply:
+    return text_stream(f'<tool_call>{{"name": "{name}", "arguments": {arguments}}}</tool_call>')
 
 
 async def test_costly_schemas_are_compiled_once_and_off_the_event_loop(
     upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = await start_proxy({"reliability.tool_validation.max_retries": 1})
-    threads: list[int] = []
-
-    class Compiled(schemas.CompiledSchema):
-        def __init__(self, raw: object, *, whole_object: bool = True) -> None:
-            threads.append(threading.get_ident())
-            super().__init__(raw, whole_object=whole_object)
-
-    monkeypatch.setattr(schemas, "CompiledSchema", Compiled)
+    threads = threads_of(monkeypatch, schemas.CompiledSchema, "__init__")
     schemas._cache.clear()
     properties = {f"p{i}": {"type": "string", "pattern": rf"\p{{L}}{{20}}{i}"} for i in range(280)}
     schema = {"type": "object", "properties": properties}
-    tools = [{"type": "function", "function": {"name": "t", "parameters": schema}}]
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
-    function = {"name": "t", "arguments": '{"p0": 5}'}
-    piece = {"index": 0, "id": "c", "type": "function", "function": function}
-    bad_call = stream(with_role({"tool_calls": [piece]}, finish="tool_calls"))
-    upstream.will(bad_call, text_stream("No call."))
-    assert (await ask(proxy, tools=tools)).status_code == 200
+    upstream.will(calling('{"p0": 5}', name="t"), text_stream("No call."))
+    assert (await ask(proxy, tools=[tool("t", schema)])).status_code == 200
     upstream.will(text_stream('{"p0": 5}'), text_stream('{"p1": "' + "a" * 20 + '1"}'))
     assert (await ask(proxy, response_format=wanted)).status_code == 200
     assert len(upstream.calls) == 4, "each was asked again"
@@ -336,22 +338,10 @@ async def test_a_doubt_searches_a_long_transcript_off_the_event_loop(
     upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = await start_proxy({"reliability.tool_validation.max_retries": 1})
-    threads: list[int] = []
-    stands = conversation.stands
-
-    def noted(*args: Any) -> bool:
-        threads.append(threading.get_ident())
-        return stands(*args)
-
-    monkeypatch.setattr(conversation, "stands", noted)
-    schema = {"type": "object", "properties": {"path": {"type": "string"}}}
-    tools = [{"type": "function", "function": {"name": "read_file", "parameters": schema}}]
-    function = {"name": "read_file", "arguments": '{"path": "your_path"}'}
-    piece = {"index": 0, "id": "c", "type": "function", "function": function}
-    called = stream(with_role({"tool_calls": [piece]}, finish="tool_calls"))
-    call = {"name": "read_file", "arguments": {"path": "your_path"}}
-    written = text_stream(f"<tool_call>{json.dumps(call)}</tool_call>")
-    for reply in (called, written):
+    threads = threads_of(monkeypatch, conversation, "stands")
+    tools = [tool("read_file", parameters(path="string"))]
+    path = '{"path": "your_path"}'
+    for reply in (calling(path, name="read_file"), written_call("read_file", path)):
         upstream.will(reply, text_stream("No call."))
         talk = [{"role": "user", "content": "a long talk " * 20_000}]
         assert (await ask(proxy, messages=talk, tools=tools)).status_code == 200
@@ -359,32 +349,20 @@ async def test_a_doubt_searches_a_long_transcript_off_the_event_loop(
     assert threading.get_ident() not in threads
 
 
-@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("made", [partial(calling, name="note"), partial(written_call, "note")])
 async def test_a_long_reply_is_judged_off_the_event_loop(
-    written: bool,
+    made: Callable[[str], Reply],
     upstream: ScriptedServer,
     start_proxy: StartProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     proxy = await start_proxy({})
-    threads: list[int] = []
-
-    def noted(*args: Any) -> Any:
-        threads.append(threading.get_ident())
-        return check_call(*args)
-
-    monkeypatch.setattr("mlx_stack_proxy.tool_validation.mend_choice.check_call", noted)
-    schema = {"type": "object", "properties": {"items": {"type": "array"}}}
-    tools = [{"type": "function", "function": {"name": "note", "parameters": schema}}]
+    threads = threads_of(monkeypatch, mend_choice, "check_call")
     arguments = json.dumps({"items": [*range(20_000)]})
-    function = {"name": "note", "arguments": arguments}
-    piece = {"index": 0, "id": "c", "type": "function", "function": function}
-    call = f'<tool_call>{{"name": "note", "arguments": {arguments}}}</tool_call>'
-    called = stream(with_role({"tool_calls": [piece]}, finish="tool_calls"))
-    upstream.will(text_stream(call) if written else called)
-    answer = await ask(proxy, tools=tools)
+    upstream.will(made(arguments))
+    answer = await ask(proxy, tools=[tool("note", parameters(items="array"))])
     calls = answer.json()["choices"][0]["message"]["tool_calls"]
-    assert [one["function"] for one in calls] == [function]
+    assert [one["function"] for one in calls] == [{"name": "note", "arguments": arguments}]
     assert len(threads) == 1, "it is checked once"
     assert threading.get_ident() not in threads
 
@@ -397,14 +375,7 @@ async def test_a_long_text_in_one_piece_is_watched_off_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     proxy = await start_proxy({})
-    threads: set[int] = set()
-    look = Flow.look
-
-    def noted(self: Flow, text: str) -> Any:
-        threads.add(threading.get_ident())
-        return look(self, text)
-
-    monkeypatch.setattr(Flow, "look", noted)
+    threads = threads_of(monkeypatch, Flow, "look")
     text = "".join(f"- item {number} is fine and costs {7 * number}\n" for number in range(2_500))
     upstream.will(text_stream(text) if streams else Reply.json(completion({"content": text})))
     answer = await ask(proxy)
