@@ -87,8 +87,15 @@ kills: $(DEV)  ## thirty processes killed while they count: nothing is lost, not
 soak: $(DEV)  ## half an hour of mixed load and faults: does the proxy stay as it is?
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
-fuzz: $(DEV)  ## the parsers of streams, tool calls and settings, for minutes each
-	@$(BIN)/python -m benchmarks.fuzz $(ARGS)
+# Round after round with ever new examples, until one fails: Hypothesis prints the smallest it finds.
+FUZZED := benchmarks/fuzz tests/wire/test_sse.py tests/engine/test_attempt.py \
+	tests/loop_detection/test_properties.py tests/tool_validation/test_check_fuzz.py \
+	tests/tool_validation/test_text_streams.py tests/tool_validation/test_schema_agreement.py \
+	tests/tool_validation/test_tool_validation_fuzz.py
+MINUTES ?= 60
+fuzz: $(DEV)  ## the parsers of streams, tool calls and settings, for an hour; MINUTES=5 ARGS="-k sse"
+	@end=$$(($$(date +%s) + 60 * $(MINUTES))); while [ $$(date +%s) -lt $$end ]; do \
+		FUZZ_EXAMPLES=500 $(BIN)/pytest -q -x --timeout 3600 $(FUZZED) $(ARGS) || exit 1; done
 
 score: $(DEV)  ## tool calls and loops on recorded cases
 	@$(BIN)/python -m benchmarks.measure.score $(ARGS)

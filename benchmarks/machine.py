@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import datetime
 import os
@@ -19,6 +20,18 @@ def command(module: str, arguments: Sequence[str]) -> str:
     return " ".join(
         [f"python -m {module}", *("FILE" if Path(one).is_absolute() else one for one in arguments)]
     )
+
+
+def options(module: str, about: str | None, *, write: bool = False) -> argparse.ArgumentParser:
+    """The options of a command. ``about``: its docstring. ``write``: it may write into pages."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m {module}",
+        description=about,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    if write:
+        parser.add_argument("--write", type=Path, nargs="*", default=[], help="pages with markers")
+    return parser
 
 
 def about() -> dict[str, object]:

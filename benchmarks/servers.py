@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import importlib.util
 import os
@@ -11,7 +12,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,17 @@ def cpu_seconds(process: psutil.Process) -> float:
 def stop_with_us() -> None:
     """Let SIGTERM end this program as Ctrl-C does, so that what it has started is ended, too."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def until_interrupted(work: Coroutine[Any, Any, object]) -> bool:
+    """Run what writes each result to disk at once; False where somebody stopped it."""
+    stop_with_us()
+    try:
+        asyncio.run(work)
+    except KeyboardInterrupt:
+        print("Stopped; the same command goes on from here.")
+        return False
+    return True
 
 
 @dataclass

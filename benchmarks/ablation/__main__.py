@@ -26,9 +26,7 @@ HEAD = ("kind", "row", "cases lost without it", "cases that come right without i
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = machine.options("benchmarks.ablation", __doc__)
     parser.add_argument("--part", choices=PARTS, help="only rows of tool calls, or of loops")
     parser.add_argument("--kind", help="only rows of this kind: format, repair, doubt …")
     parser.add_argument("--trajectories", action="store_true", help="replay agents' runs, too")

@@ -12,7 +12,6 @@ written to disk at once: run the same command again and it goes on.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import contextlib
 import os
 import sys
@@ -115,11 +114,7 @@ def _parts(args: argparse.Namespace) -> list[Part]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.agents",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = machine.options("benchmarks.agents", __doc__, write=True)
     parser.add_argument("--base-url", help="your own LiteLLM (default: the demo tiers, started)")
     parser.add_argument("--fast", default="fast", help="its name of the weak model")
     parser.add_argument("--standard", default="standard", help="its name of the strong model")
@@ -128,23 +123,18 @@ def main() -> int:
     parser.add_argument("--columns", help=f"some of {','.join(COLUMNS)} (default: all)")
     parser.add_argument("--fresh", action="store_true", help="forget the results that are there")
     parser.add_argument("--report", action="store_true", help="only print what is there")
-    parser.add_argument("--write", type=Path, nargs="*", default=[], help="pages with the markers")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-agents")
     args = parser.parse_args()
     args.folder = args.folder.resolve()
     if args.fresh:
         (args.folder / "results.jsonl").unlink(missing_ok=True)
     benchmark = Benchmark(args, _parts(args))
-    if not args.report:
-        servers.stop_with_us()
-        try:
-            asyncio.run(benchmark.run())
-        except StartFailed as failure:
-            print(failure, file=sys.stderr)
-            return 1
-        except KeyboardInterrupt:
-            print("Stopped; the same command goes on from here.")
+    try:
+        if not args.report and not servers.until_interrupted(benchmark.run()):
             return 130
+    except StartFailed as failure:
+        print(failure, file=sys.stderr)
+        return 1
     command = machine.command("benchmarks.agents", sys.argv[1:])
     pages.publish(command, {report.MARKER: report.whole(benchmark.done())}, args.write)
     return 0

@@ -140,17 +140,12 @@ def _environment(name: str) -> Environment:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.clients",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = machine.options("benchmarks.clients", __doc__, write=True)
     parser.add_argument("--only", action="append", choices=CLIENTS, help="this one; repeatable")
     parser.add_argument("-n", "--tasks", type=int, default=len(TASKS), help="the first N tasks")
     parser.add_argument("--seed", type=int, default=SEED, help="of what is spoiled")
     parser.add_argument("--report", action="store_true", help="only print what is there")
     parser.add_argument("--show", action="store_true", help="what each client said at the end")
-    parser.add_argument("--write", type=Path, nargs="*", default=[], help="pages with the markers")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-clients")
     args = parser.parse_args()
     args.only = args.only or list(CLIENTS)
@@ -159,13 +154,8 @@ def main() -> int:
         return 1
     find_node(False)
     benchmark = Benchmark(args)
-    if not args.report:
-        servers.stop_with_us()
-        try:
-            asyncio.run(benchmark.run())
-        except KeyboardInterrupt:
-            say("Stopped; the same command goes on from here.")
-            return 130
+    if not args.report and not servers.until_interrupted(benchmark.run()):
+        return 130
     done = {
         f"{CLIENTS[name][0].title} {_version(name)}": {
             way: benchmark.rows(name, way) for way in WAYS

@@ -43,7 +43,7 @@ def listed(text: str) -> list[str]:
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cost", description=__doc__)
+    parser = machine.options("benchmarks.cost", __doc__, write=True)
     names = ", ".join(one.name for one in contestants.ALL)
     add = parser.add_argument
     add("--only", type=listed, default=[], metavar="NAME,…", help=f"parts of names: {names}")
@@ -51,7 +51,6 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     add("--rounds", type=int, default=5)
     add("--minutes", type=float, default=14.5, help="slices are made smaller to end by then")
     add("--quick", action="store_true", help="two small rounds without LiteLLM and growth")
-    add("--write", type=Path, nargs="*", default=[], metavar="FILE", help="pages with the markers")
     add("--json", type=Path, metavar="FILE", help="write every round's values")
     options = parser.parse_args(argv)
     if options.quick:

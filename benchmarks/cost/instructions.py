@@ -116,12 +116,9 @@ async def measured(
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.cost.instructions", description=__doc__.partition("\n")[0]
-    )
+    parser = machine.options("benchmarks.cost.instructions", __doc__, write=True)
     parser.add_argument("--only", type=listed, default=list(NAMES), metavar="NAME,…")
     parser.add_argument("--kinds", type=listed, default=list(KINDS), metavar="KIND,…")
-    parser.add_argument("--write", type=Path, nargs="*", default=[], metavar="FILE")
     options = parser.parse_args(argv)
     if unknown := [kind for kind in options.kinds if kind not in KINDS]:
         parser.error(f"unknown kind {unknown[0]!r}; there are {', '.join(KINDS)}")

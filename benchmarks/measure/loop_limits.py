@@ -11,7 +11,6 @@ real stage, at the defaults and with one limit changed at a time.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 import statistics
@@ -72,12 +71,9 @@ class Outcome:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = machine.options("benchmarks.measure.loop_limits", __doc__, write=True)
     parser.add_argument("-n", type=int, default=1000, help="files of each kind, at most")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--write", type=Path, nargs="*", default=[], metavar="PAGE")
     given = parser.parse_args(arguments)
     rng = random.Random(given.seed)
     files = honest_files(given.n, rng)

@@ -12,7 +12,6 @@ Exits with 1 where a portable line is wrong.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import sys
@@ -21,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import machine
 from benchmarks.measure import loop_histories, loop_streams
 from benchmarks.measure.corpora import LOOPS
 
@@ -68,9 +68,7 @@ KINDS: dict[str, Judge] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = machine.options("benchmarks.measure.score_loops", __doc__)
     parser.add_argument("path", type=Path, nargs="?", default=LOOPS)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", type=_change)
     given = parser.parse_args(arguments)

@@ -163,11 +163,7 @@ def _say(text: str) -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.real_models",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = machine.options("benchmarks.real_models", __doc__)
     parser.add_argument(
         "--model",
         action="append",
@@ -211,11 +207,8 @@ def main() -> int:
     if not args.report:
         if not args.model:
             models.fetch(args.folder, chosen)
-        servers.stop_with_us()
-        try:
-            asyncio.run(benchmark.run(models.environment(args.folder), show))
-        except KeyboardInterrupt:
-            _say("Stopped; the same command goes on from here.")
+        work = benchmark.run(models.environment(args.folder), show)
+        if not servers.until_interrupted(work):
             return 130
     _say(show())
     return 0

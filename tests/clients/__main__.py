@@ -241,16 +241,13 @@ async def main(args: argparse.Namespace) -> int:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = machine.options("tests.clients", __doc__, write=True)
     folders = [one.name for one in AGENTS]
     parser.add_argument("--only", action="append", choices=folders, help="this one; repeatable")
     parser.add_argument("--mistake", action="append", choices=MISTAKES, help="only it; repeatable")
     parser.add_argument("--short", action="store_true", help="two agents, a few mistakes, for CI")
     parser.add_argument("--fresh", action="store_true", help="install anew, forget the results")
     parser.add_argument("--show", action="store_true", help="what each said")
-    parser.add_argument("--write", type=Path, nargs="*", default=[], help="pages with the markers")
     try:
         sys.exit(asyncio.run(main(parser.parse_args())))
     except KeyboardInterrupt:

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from benchmarks import machine
 from tests.e2e.running_stack import RunningStack
 from tests.faults import real_tier
 from tests.faults.catalogue import FAULTS, REFUSED, RETRIES
@@ -30,7 +31,7 @@ from tests.faults.places import (
 )
 from tests.faults.real_tier import Crowd, Ended
 from tests.faults.spoken import CHAT, SPOKEN
-from tests.faults.table import Table, commit
+from tests.faults.table import Table
 from tests.support.ports import free_port
 
 PLACES = ("upstream", "litellm", "behind", "real")
@@ -162,7 +163,7 @@ async def main(only: list[str], silence: float) -> int:
     today = datetime.now(UTC).date()
     of_each = ", ".join(f"{count} of `{path}`" for path, count in table.by_path.items())
     print(
-        f"`make faults`, {today}, commit `{commit()}`: {table.right} right ({of_each}), "
+        f"`make faults`, {today}, commit `{machine.commit()}`: {table.right} right ({of_each}), "
         f"{table.wrong} wrong.\n"
     )
     print("\n".join(parts))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tests.e2e.running_stack import REPOSITORY
 from tests.faults.clients import CLIENTS, ERROR, Client
 from tests.faults.places import TIERS, Row
 from tests.faults.spoken import SPOKEN
@@ -95,15 +93,3 @@ class Table:
         self.right += right
         self.wrong += wrong
         self.by_path[path] = self.by_path.get(path, 0) + right
-
-
-def commit() -> str:
-    """The commit that is checked out."""
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.stdout.strip() or "unknown"
