@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from ..engine import own_words
 from ..engine.exchange import Exchange
-from ..engine.gate import TextHold
 from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import Stage, StageState
 from ..engine.request import MOST_NAME, UpstreamRequest
@@ -63,22 +62,22 @@ class LoopDetection(Stage):
             self.sessions = predecessor.sessions
 
     def open(self, exchange: Exchange) -> StageState:
-        return _LoopState(self, exchange)
+        make = _ReportingState if self.rules.on_break == "report" else _LoopState
+        return make(self, exchange)
 
     def forget(self, session: str | None) -> None:
         """Forget a session by its hash; None: forget all sessions."""
         self.sessions.forget(session)
 
 
-class _LoopState(StageState):
+class _LoopState(ReplyWatch):
     """One attempt. Of a request that can be part of no loop, nothing is read or remembered."""
 
+    _reports = False  # `on_break: report`
+
     def __init__(self, stage: LoopDetection, exchange: Exchange) -> None:
-        self._stage, self._exchange, self._rules = stage, exchange, stage.rules
-        self._watch = ReplyWatch(exchange, stage.settings)
-        self.remarks = self._watch.remarks
-        self._reports = self._rules.on_break == "report"
-        self._reported = False  # `on_break: report` has noted what would have ended the reply
+        super().__init__(exchange, stage.settings)
+        self._stage = stage
         # Whether turns came before this request that may be part of a loop.
         self._follows = self._may_follow() and bool(self._history.turns or self._history.replies)
 
@@ -137,11 +136,8 @@ class _LoopState(StageState):
             or self._question_calls() is not None
         )
 
-    def text_hold(self) -> TextHold:
-        return self._watch.text_hold
-
     def on_request(self, request: UpstreamRequest) -> None:
-        self._watch.on_request(request)
+        super().on_request(request)
         exchange = self._exchange
         if isinstance(doubt := exchange.second_opinion_on, LoopDetected):
             self._note_asked(doubt)
@@ -162,27 +158,10 @@ class _LoopState(StageState):
                 placement=own_words.placement_on(tier, in_tool_result=exchange.hint_in_tool_result),
             )
 
-    def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
-        verdict = self._watch.watch(reply, delta)
-        if verdict is None or not self._reports:
-            return verdict
-        if not self._reported:  # note what would have ended the reply here; it goes on as it is
-            self._reported = True
-            remarks = self.remarks
-            remarks.incidents = [one for one in remarks.incidents if one.kind != "tokens_saved"]
-            if isinstance(verdict, Cut) and verdict.kind == REPEATED_CALLS:
-                remarks.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
-                remarks.incidents.append(Incident("truncated", (REPEATED_CALLS,)))
-        return None
-
-    def mend(self, reply: Reply) -> None:
-        if not self._reports:
-            self._watch.mend(reply)
-
     def judge(self, reply: Reply) -> LoopDetected | None:
         """Record the reply as a turn, and judge it; with ``on_break: stop`` take the loop out."""
         if not self._reports:
-            self._watch.drop_surplus(reply)
+            self.drop_surplus(reply)
         doubt: LoopDetected | None = None
         for index, choice in sorted(reply.choices.items()):
             if not choice.tool_calls and not choice.text.strip():
@@ -371,3 +350,24 @@ class _LoopState(StageState):
         if finding.reasoning:
             detail["reasoning"] = finding.reasoning
         self.remarks.incidents.append(Incident(kind, (finding.detector, action), detail))
+
+
+class _ReportingState(_LoopState):
+    """With ``on_break: report``: what would have been done is noted, and the reply goes on."""
+
+    _reports = True
+    _reported = False  # what would have ended the reply is noted
+
+    def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
+        if self._reported or (verdict := super().watch(reply, delta)) is None:
+            return None
+        self._reported = True
+        remarks = self.remarks
+        remarks.incidents = [one for one in remarks.incidents if one.kind != "tokens_saved"]
+        if isinstance(verdict, Cut) and verdict.kind == REPEATED_CALLS:
+            remarks.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
+            remarks.incidents.append(Incident("truncated", (REPEATED_CALLS,)))
+        return None
+
+    def mend(self, reply: Reply) -> None:
+        """Nothing is taken out."""

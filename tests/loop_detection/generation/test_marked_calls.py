@@ -111,7 +111,7 @@ def test_limits_and_exempt_tools() -> None:
 
 def test_a_line_flows_until_it_may_be_surplus() -> None:
     watched = Watched()
-    hold, flowed = watched.watch.text_hold, ""
+    hold, flowed = watched.watch.text_hold(), ""
     for piece in pieces(READ * 2 + "⏺ Read: the file LICENSE\n", 1):
         assert watched.text(piece) is None
         flowed += hold.feed(piece)

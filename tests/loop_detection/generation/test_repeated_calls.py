@@ -240,7 +240,7 @@ def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
 
     monkeypatch.setattr(repeated_calls, "rescue_cut", counted)
     tools = ToolSet({"look": parameters("query", query="string", id="integer")})
-    watch = repeated_calls.WrittenCalls(2, (), lambda: tools)
+    watch = repeated_calls.WrittenCalls(2, (), tools)
     text = "```\n" + "".join(f"look at {at} look at it look\n" for at in range(3000))
     for at in range(0, len(text), 64):
         assert watch.look(text, at + 64, 9, None) is None
@@ -249,7 +249,7 @@ def test_a_text_that_goes_round_is_read_for_calls_a_few_times_in_all(
 
 def test_equal_calls_that_nobody_reads_are_a_text_that_goes_round() -> None:
     text = '[TOOL_REQUEST]{"name": "x", "arguments": {"a": 1}}[END_TOOL_REQUEST]\n' * 40
-    flow = Flow(GenerationSettings(), calls=repeated_calls.WrittenCalls(2, (), lambda: ToolSet({})))
+    flow = Flow(GenerationSettings(), calls=repeated_calls.WrittenCalls(2, (), ToolSet({})))
     assert isinstance(flow.look(text), Excess)
 
 

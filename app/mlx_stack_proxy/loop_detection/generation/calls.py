@@ -9,7 +9,7 @@ and are counted as those.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from ...tool_validation.text_calls import Holdback, rescue_cut
 from ...tool_validation.tools import ToolSet
@@ -23,48 +23,36 @@ _GROWTH = 1.25  # a text that has grown by this factor is read for calls again
 class CallCounter:
     """Counts equal calls. Those after the first ``limit`` are surplus, except of exempt tools."""
 
-    __slots__ = ("_counted", "_counts", "_exempt", "_limit", "tool")
-
     def __init__(self, limit: int, exempt: Sequence[str]) -> None:
-        self._limit = limit
-        self._exempt = frozenset(exempt)
+        self._limit, self._exempt = limit, exempt
         self._counts: Counter[tuple[str, str]] = Counter()  # by name and canonical arguments
         self._counted = 0  # calls that :meth:`look` has counted
         self.tool = ""  # the tool of the first surplus call; "": there is none
 
-    def _add(self, call: Call) -> bool:
-        """Count a call. Return whether it is surplus."""
-        if call.name in self._exempt:
-            return False
-        key = call.name, canonical(call.arguments)
-        self._counts[key] += 1
-        if self._counts[key] <= self._limit:
-            return False
-        self.tool = self.tool or call.name
-        return True
-
     def kept(self, calls: Iterable[Call]) -> list[Call]:
-        """Return the calls without the surplus ones."""
-        return [call for call in calls if not self._add(call)]
+        """Count calls; return those that are not surplus."""
+        kept = []
+        for call in calls:
+            key = call.name, canonical(call.arguments)
+            self._counts[key] += call.name not in self._exempt
+            if self._counts[key] <= self._limit:
+                kept.append(call)
+            else:
+                self.tool = self.tool or call.name
+        return kept
 
     def look(self, calls: Sequence[Call]) -> bool:
         """Count new calls, but the last, which may grow. Return whether one is surplus."""
-        if len(calls) - 1 <= self._counted:
-            return False
         complete = calls[self._counted : -1]
         self._counted += len(complete)
         return len(self.kept(complete)) < len(complete)
 
 
 class WrittenCalls:
-    """Finds calls in one choice's text. ``tools()``: the tools whose calls are read out of text."""
+    """Finds calls in one choice's text. ``tools``: the tools whose calls are read out of text."""
 
-    __slots__ = ("_due", "_exempt", "_limit", "_tools", "is_open")
-
-    def __init__(self, limit: int, exempt: Sequence[str], tools: Callable[[], ToolSet]) -> None:
-        self._limit = limit
-        self._exempt = exempt
-        self._tools = tools
+    def __init__(self, limit: int, exempt: Sequence[str], tools: ToolSet) -> None:
+        self._limit, self._exempt, self._tools = limit, exempt, tools
         self._due = 0  # the length at which the text is read again
         self.is_open = False  # whether the last repetition lies inside a call, not between calls
 
@@ -78,11 +66,11 @@ class WrittenCalls:
         if excess is None and laps <= self._limit:
             return None
         self._due = int(end * _GROWTH)
-        text, tools = text[:end], self._tools()
+        text, tools = text[:end], self._tools
         threshold = self._limit if excess is None else 0
         if not any(text.count(name) > threshold for name in tools.names):
             return None
-        rescued = rescue_cut(self.closed(text), tools)
+        rescued = rescue_cut(closed(text, tools), tools)
         if excess is not None:
             middle = (excess.start + excess.end) // 2
             self.is_open = text[excess.start : middle] not in rescued.content
@@ -90,12 +78,14 @@ class WrittenCalls:
         counter.kept(rescued.calls)
         return RepeatedCall(counter.tool) if counter.tool else None
 
-    def before(self, text: str) -> str:
-        """Return the part of a text before its first call."""
-        return Holdback(self._tools()).feed(text)
 
-    def closed(self, text: str) -> str:
-        """Close the open list of calls in a text that was cut, after its last complete call."""
-        if not text.lstrip().startswith("[") or rescue_cut(text, self._tools()).calls:
-            return text
-        return text[: max(text.rfind(")"), text.rfind("}")) + 1] + "]"
+def prose_before(text: str, tools: ToolSet) -> str:
+    """Return the part of a text before its first call."""
+    return Holdback(tools).feed(text)
+
+
+def closed(text: str, tools: ToolSet) -> str:
+    """Close the open list of calls in a text that was cut, after its last complete call."""
+    if not text.lstrip().startswith("[") or rescue_cut(text, tools).calls:
+        return text
+    return text[: max(text.rfind(")"), text.rfind("}")) + 1] + "]"

@@ -77,74 +77,55 @@ IN_ARGUMENTS: Final = ("period",)
 class Flow:
     """Watches one text. The caller calls :meth:`look` once its length has reached ``due``."""
 
-    __slots__ = (
-        "_about",
-        "_calls",
-        "_periods",
-        "_text_rules",
-        "due",
-        "length",
-        "size",
-    )
-
     def __init__(
         self,
-        rules: GenerationSettings | None,  # None: the text is never looked at
+        rules: GenerationSettings,
         kind: Kind = "text",
         *,
         late: int = sys.maxsize,  # the tool-call limit in characters: stricter limits beyond it
         calls: WrittenCalls | None = None,  # reads the calls in the text
     ) -> None:
-        self._about = RuleContext(rules or GenerationSettings(), kind, late, Fences())
+        self._about = RuleContext(rules, kind, late, Fences())
         self._calls = calls
-        self._text_rules = [
-            rule_class(self._about)
-            for rule, rule_class in RULES.items()
+        self._rules = {
+            rule: make(self._about)
+            for rule, make in RULES.items()
             if kind != "arguments" or rule in IN_ARGUMENTS
-        ]
-        self._periods = next(
-            (text_rule for text_rule in self._text_rules if isinstance(text_rule, Periods)), None
-        )
-        self.due = sys.maxsize if rules is None else FIRST  # the length at which to look next
-        self.length = 0  # characters of the text at the last look
-        self.size = 0  # UTF-8 bytes of them
+        }
+        self.due = FIRST  # the length at which to look next
 
     def look(self, text: str) -> Excess | RepeatedCall | None:
         """Look at the text as it is now. Return the first finding, which ends this text's watch."""
-        new = text[self.length :]
-        self.size += len(new) if new.isascii() else len(new.encode("utf-8", "surrogatepass"))
-        self.length = len(text)
         finding: Excess | RepeatedCall | None = None
-        while finding is None and self.due <= self.length:
+        while finding is None and self.due <= len(text):
             finding = self._decide(text, self.due)
         return finding
 
     def _decide(self, text: str, upto: int) -> Excess | RepeatedCall | None:
         """Return what the rules find in the first ``upto`` characters, and set ``due``."""
         excess = None
-        for text_rule in self._text_rules:
-            excess = excess or text_rule.look(text, upto)
+        for rule in self._rules.values():
+            excess = excess or rule.look(text, upto)
         self.due = upto - upto % BLOCK + BLOCK
-        periods = self._periods
-        if periods is None:
+        periods = self._rules.get("period")
+        if not isinstance(periods, Periods):
             return excess
         if periods.due > upto:
             self.due = min(self.due, periods.due)
-        return (
-            excess if self._calls is None else self._among_calls(text, excess, upto, periods.laps)
-        )
+        if self._calls is None:
+            return excess
+        return self._among_calls(self._calls, text, excess, upto, periods.laps)
 
     def _among_calls(
-        self, text: str, excess: Excess | None, upto: int, laps: int
+        self, calls: WrittenCalls, text: str, excess: Excess | None, upto: int, laps: int
     ) -> Excess | RepeatedCall | None:
         """Return the finding for a text that may hold calls. ``excess``: without regard to calls.
 
         Repeated calls are a repeating text, too, but the first of them can be delivered, so they
         take precedence. A repetition inside a call is held to the limits for arguments.
         """
-        assert self._calls is not None
-        repeated = self._calls.look(text, upto, laps, excess)
-        if repeated is not None or excess is None or not self._calls.is_open:
+        repeated = calls.look(text, upto, laps, excess)
+        if repeated is not None or excess is None or not calls.is_open:
             return repeated or excess
         if excess.rule != "period":
             return excess if excess.rule == "reasoning" else None

@@ -1,33 +1,33 @@
 """Watches one reply while it is written, for text that repeats itself and for repeated calls.
 
-A choice's text, its reasoning and each call's arguments have a :class:`Flow` of their own. A
-finding ends the attempt: a repetition or endless whitespace as a loop, too much reasoning as a
-truncation, repeated calls as a cut, which delivers the reply up to the surplus call.
+A choice's text, its reasoning and each call's arguments have a :class:`Flow` of their own, once
+they are long enough for a look. A finding ends the attempt: a repetition or endless whitespace as a
+loop, too much reasoning as a truncation, repeated calls as a cut, which delivers the reply up to
+the surplus call.
 """
 
 from __future__ import annotations
 
-import functools
 import sys
+from functools import cached_property
 from typing import Final
 
 from ...engine.exchange import Exchange
 from ...engine.outcome import Incident, Remarks
+from ...engine.pipeline import StageState
 from ...engine.request import MOST_NAME, UpstreamRequest
 from ...engine.verdicts import Cut, LoopDetected, Verdict, truncated
-from ...frozen import frozen
 from ...settings import Settings
 from ...tool_validation.tools import ToolSet, tool_set
-from ...wire.call import Call
-from ...wire.delta import FINISH, REASONING, Delta
+from ...wire.delta import REASONING, TEXT, Delta
 from ...wire.growing import Growing
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.reply import ChoiceReply, Reply
 from ..call_keys import digest
-from .calls import CallCounter, WrittenCalls
-from .flow import Flow
-from .limits import Excess, RepeatedCall
-from .marked_calls import MarkedCalls, MarkHold
+from .calls import CallCounter, WrittenCalls, closed, prose_before
+from .flow import FIRST, Flow
+from .limits import Excess, Kind, RepeatedCall
+from .marked_calls import MarkedCalls, MarkHold, first_mark
 
 DETECTOR = "generation"
 REPEATED_CALLS: Final = "repeated_tool_calls"
@@ -39,76 +39,55 @@ HINT = (
 STOPPED: Final = f"[Stopped: the answer repeated itself ({DETECTOR}). Try a different approach.]"
 
 
-@frozen
-class _Stopped:
-    """A choice that was stopped because its text repeated itself."""
-
-    choice: int
-    kept: int  # the characters before the second lap
-
-    def end(self, reply: Reply) -> None:
-        choice = reply.choices[self.choice]
-        choice.tool_calls = []
-        if choice.text[: self.kept].strip():
-            choice.text = choice.text[: self.kept]
-        else:  # an empty reply would count as a failure; blanks may have been sent already
-            choice.text = choice.text[: max(self.kept, reply.flowed)] + STOPPED
-        reply.mended.add(self.choice)
-
-
-class ReplyWatch:
+class ReplyWatch(StageState):
     """Watches the reply of one attempt."""
 
     def __init__(self, exchange: Exchange, settings: Settings) -> None:
-        rules = settings.reliability.loop_detection
-        self._exchange = exchange
+        self._exchange, self._settings = exchange, settings
+        self._rules = settings.reliability.loop_detection
         self.remarks = Remarks()
-        self._rules = rules
-        self._generation = rules.generation if rules.generation.enabled else None
-        self._tools = functools.partial(_tools, exchange, settings)
-        self._late = _late(exchange, settings)
-        self._request: UpstreamRequest | None = None
-        # By choice; the arguments by their call's identity.
-        self._texts: dict[int, Flow] = {}
-        self._reasonings: dict[int, Flow] = {}
-        self._written: dict[int, WrittenCalls] = {}
-        self._marked: dict[int, MarkedCalls] = {}
-        self._calls: dict[int, CallCounter] = {}
-        self._arguments: dict[int, Flow] = {}
-        self._finished: set[int] = set()
-        self._cut: int | None = None  # the choice that was cut for repeated calls
+        self._limits: list[int] = []  # tokens: those on the reply in the request that goes upstream
+        self._first = FIRST if self._rules.generation.enabled else sys.maxsize
+        self._flows: dict[int, Flow] = {}  # by the identity of the text
+        self._marked: dict[int, MarkedCalls] = {}  # by choice, as the next
+        self._counters: dict[int, CallCounter] = {}
+        self._hold = MarkHold()
+        self._has_mark = first_mark(formats=not self._reads_calls).search
+        self._cut: int | None = None  # the choice for which the reply was cut
+        # `on_break: stop`: the characters of that choice before the second lap. None: the cut is
+        # for repeated calls.
+        self._kept: int | None = None
         self._prose: str | None = None  # that choice's text before its first call in text
-        self._stopped: _Stopped | None = None
 
     def on_request(self, request: UpstreamRequest) -> None:
-        """Take the request that goes upstream; later stages may still change its body."""
-        self._request = request
+        limits = [request.body.get(key) for key in ("max_tokens", "max_completion_tokens")]
+        self._limits = [limit for limit in limits if isinstance(limit, int)]
+
+    def text_hold(self) -> MarkHold:
+        """Return what holds text back that may be one call too many."""
+        return self._hold
 
     def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
         """Return the verdict that ends the attempt, if this frame brings one."""
-        for piece in delta.choices:
-            said, index = piece.delta, piece.index
-            verdict: Verdict | None = None
-            if delta.kinds & REASONING and said.thought:
-                if (flow := self._reasonings.get(index)) is None:
-                    flow = Flow(self._generation, "reasoning", late=self._late)
-                    self._reasonings[index] = flow
-                verdict = self._look(flow, reply.choices[index].thought, index, unseen=True)
-            if verdict is None and (text := said.content):
-                verdict = self._on_text(reply.choices[index].written, text, index)
+        verdict: Verdict | None = None
+        if delta.kinds & (TEXT | REASONING):
+            for piece in delta.choices:
+                said, index = piece.delta, piece.index
+                if delta.kinds & REASONING and said.thought:
+                    verdict = self._look("reasoning", reply, index, reply.choices[index].thought)
+                if verdict is None and (text := said.content):
+                    written = reply.choices[index].written
+                    if index in self._marked or self._has_mark(text) is not None:
+                        verdict = self._look_for_marks(reply, index, written, text)
+                    verdict = verdict or self._look("text", reply, index, written)
+                if verdict is not None:
+                    return verdict
+        for index, call, _ in delta.grown:
+            verdict = self._count_calls(reply.choices[index], index)
+            verdict = verdict or self._look("arguments", reply, index, call.written)
             if verdict is not None:
                 return verdict
-        for index, call, _ in delta.grown:
-            if (verdict := self._on_call(reply.choices[index], call, index)) is not None:
-                return verdict
-        if delta.kinds & FINISH:
-            self._finished |= {piece.index for piece in delta.choices if piece.finish_reason}
         return None
-
-    @functools.cached_property
-    def text_hold(self) -> MarkHold:
-        """What holds text back that may be one call too many."""
-        return MarkHold()
 
     def mend(self, reply: Reply) -> None:
         """Take repetitions out of the reply, and end the choices that were cut."""
@@ -117,91 +96,121 @@ class ReplyWatch:
             if marked.finish(choice.text):
                 choice.text = choice.text[: max(marked.cut_at, reply.flowed)]
                 reply.mended.add(index)
-                self._note_truncated(marked.tool, index == self._cut)
-        ended = self._cut if self._stopped is None else self._stopped.choice
-        for index, choice in reply.choices.items():
-            if ended is not None and index not in self._finished:
-                self._end(index, choice, cut=index == ended)
-                reply.mended.add(index)
-        if self._stopped is not None:
-            self._stopped.end(reply)
-            return
-        self.drop_surplus(reply)
+                self._note_truncated(reply, marked.tool, index)
+        if self._cut is not None:
+            for index, choice in reply.choices.items():
+                if not choice.finished_at:
+                    self._end(index, choice)
+                    reply.mended.add(index)
+        if self._cut is not None and self._kept is not None:
+            choice = reply.choices[self._cut]
+            choice.tool_calls = []
+            kept = choice.text[: self._kept]
+            # An empty reply would count as a failure; blanks may have been sent already.
+            sent = choice.text[: max(self._kept, reply.flowed)]
+            choice.text = kept if kept.strip() else sent + STOPPED
+            reply.mended.add(self._cut)
+        else:
+            self.drop_surplus(reply)
 
     def drop_surplus(self, reply: Reply) -> None:
         """Leave out surplus calls. Called again once other stages have read calls out of text."""
+        most = self._rules.in_response.max_repeats
         for index, choice in reply.choices.items():
-            is_cut = index == self._cut
-            if is_cut and choice.tool_calls:
+            if index == self._cut and self._kept is None and choice.tool_calls:
                 choice.finish_reason = "tool_calls"
                 choice.text = choice.text if self._prose is None else self._prose
-            counter = self._new_counter()
+            if len(choice.tool_calls) <= most:
+                continue
+            counter = CallCounter(most, self._rules.exempt_tools)
             kept = counter.kept(choice.tool_calls)
             if counter.tool:
                 choice.tool_calls = kept
                 reply.mended.add(index)
-                self._note_truncated(counter.tool, is_cut)
+                self._note_truncated(reply, counter.tool, index)
 
     # While the reply comes
 
-    def _new_text(self, choice: int) -> Flow:
-        limit = self._rules.in_response.max_repeats
-        written_calls = self._written[choice] = WrittenCalls(
-            limit, self._rules.exempt_tools, self._tools
-        )
-        flow = self._texts[choice] = Flow(self._generation, late=self._late, calls=written_calls)
-        marked = MarkedCalls(limit, self._rules.exempt_tools, formats=not self._tools())
-        self._marked[choice] = marked
-        self.text_hold.marked = self.text_hold.marked or marked
-        return flow
+    @cached_property
+    def _reads_calls(self) -> bool:
+        """Whether calls are read out of the text."""
+        rules, request = self._settings.reliability.tool_validation, self._exchange.request
+        reads = rules.enabled and rules.rescue_text_calls and bool(request.tools)
+        bypassed = "validation" in self._exchange.controls.bypass
+        return reads and not bypassed and request.body.get("tool_choice") != "none"
 
-    def _new_counter(self) -> CallCounter:
-        return CallCounter(self._rules.in_response.max_repeats, self._rules.exempt_tools)
+    @cached_property
+    def _tools(self) -> ToolSet:
+        """The tools whose calls are read out of the text."""
+        return tool_set(self._exchange.request.tools if self._reads_calls else ())
 
-    def _on_text(self, written: Growing, piece: str, choice: int) -> Verdict | None:
-        flow = self._texts.get(choice) or self._new_text(choice)
-        marked = self._marked[choice]
-        if marked.add(piece, written):
-            # A cut for a surplus call, unless the text before it repeats itself.
-            before = written.text()[: marked.cut_at]
-            if len(before) >= flow.due and isinstance(finding := flow.look(before), Excess):
-                return self._verdict(finding, choice)
-            self._cut = choice
-            return Cut(REPEATED_CALLS, "stop")
-        return self._look(flow, written, choice)
+    @cached_property
+    def _late(self) -> int:
+        """How many characters the tool-call limit allows each text."""
+        budget, request = self._settings.reliability.token_budget, self._exchange.request
+        limits = budget.tool_calls
+        limited = budget.enabled and limits.apply != "never" and bool(request.tools)
+        if not limited or "budget" in self._exchange.controls.bypass:
+            return sys.maxsize
+        tokens = limits.max_tokens if request.max_tokens else limits.default_max_tokens
+        return tokens * BYTES_PER_OUTPUT_TOKEN
 
-    def _on_call(self, choice: ChoiceReply, call: Call, index: int) -> Verdict | None:
-        counter = self._calls.get(index)
-        if counter is None:
-            counter = self._calls[index] = self._new_counter()
-        if counter.look(choice.tool_calls):
-            self._cut = index
-            return Cut(REPEATED_CALLS, "tool_calls")
-        flow = self._arguments.get(id(call))
-        if flow is None:
-            flow = Flow(self._generation, "arguments", late=self._late)
-            self._arguments[id(call)] = flow
-        return self._look(flow, call.written, index, unseen=True)
-
-    def _look(
-        self, flow: Flow, written: Growing, choice: int, *, unseen: bool = False
-    ) -> Verdict | None:
-        """Look at a text if that is due. ``unseen``: as in :meth:`_verdict`."""
-        if written.size < flow.due or (finding := flow.look(written.text())) is None:
+    def _look(self, kind: Kind, reply: Reply, choice: int, written: Growing) -> Verdict | None:
+        """Look at a text if that is due."""
+        flow = self._flows.get(id(written))
+        if written.size < (self._first if flow is None else flow.due):
             return None
-        return self._verdict(finding, choice, unseen=unseen)
+        finding = self._find(kind, written, written.text())
+        return None if finding is None else self._verdict(finding, kind, reply, choice)
+
+    def _find(self, kind: Kind, written: Growing, text: str) -> Excess | RepeatedCall | None:
+        rules = self._rules
+        if not rules.generation.enabled:
+            return None
+        flow = self._flows.get(id(written))
+        if flow is None:
+            calls = None
+            if kind == "text":
+                calls = WrittenCalls(rules.in_response.max_repeats, rules.exempt_tools, self._tools)
+            flow = Flow(rules.generation, kind, late=self._late, calls=calls)
+            self._flows[id(written)] = flow
+        return flow.look(text)
+
+    def _look_for_marks(
+        self, reply: Reply, choice: int, written: Growing, piece: str
+    ) -> Verdict | None:
+        """Look for a surplus call; None if the text before it repeats itself."""
+        if (marked := self._marked.get(choice)) is None:
+            rules = self._rules
+            most, formats = rules.in_response.max_repeats, not self._reads_calls
+            marked = self._marked[choice] = MarkedCalls(most, rules.exempt_tools, formats=formats)
+            self._hold.marked = self._hold.marked or marked
+        if not marked.add(piece, written):
+            return None
+        finding = self._find("text", written, written.text()[: marked.cut_at])
+        if isinstance(finding, Excess):
+            return self._verdict(finding, "text", reply, choice)
+        self._cut = choice
+        return Cut(REPEATED_CALLS, "stop")
+
+    def _count_calls(self, choice: ChoiceReply, index: int) -> Cut | None:
+        most = self._rules.in_response.max_repeats
+        if len(choice.tool_calls) <= most + 1:
+            return None
+        if (counter := self._counters.get(index)) is None:
+            counter = self._counters[index] = CallCounter(most, self._rules.exempt_tools)
+        if not counter.look(choice.tool_calls):
+            return None
+        self._cut = index
+        return Cut(REPEATED_CALLS, "tool_calls")
 
     def _verdict(
-        self, finding: Excess | RepeatedCall, choice: int, *, unseen: bool = False
+        self, finding: Excess | RepeatedCall, kind: Kind, reply: Reply, choice: int
     ) -> Verdict:
-        """Return the verdict on a finding.
-
-        ``unseen``: the text is reasoning or arguments, so all visible text can be kept.
-        """
         if isinstance(finding, RepeatedCall):
             self._cut = choice
             return Cut(REPEATED_CALLS, "stop")
-        self._note_saved()
+        self._note_saved(reply)
         if finding.rule == "reasoning":
             return truncated("reasoning")
         if self._exchange.second_opinion_on is not None:
@@ -209,10 +218,9 @@ class ReplyWatch:
         self.remarks.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
         note = f"circuit_break;detector={DETECTOR}"
         if self._rules.on_break == "stop":
-            kept = finding.start + len(finding.lap.strip() and finding.lap)
-            if unseen:
-                kept = sys.maxsize
-            self._stopped = _Stopped(choice, kept)
+            self._cut, self._kept = choice, sys.maxsize  # of reasoning or arguments, all text stays
+            if kind == "text":
+                self._kept = finding.start + len(finding.lap.strip() and finding.lap)
             self.remarks.reply_notes["Loop"] = note
             return Cut("loop_detected", "stop")
         self.remarks.notes["Loop"] = note
@@ -220,59 +228,32 @@ class ReplyWatch:
 
     # At its end
 
-    def _end(self, index: int, choice: ChoiceReply, *, cut: bool) -> None:
-        """End an unfinished choice; ``cut``: this choice is why the reply was cut."""
-        has_calls_in_text = index in self._written and self._marked[index].cut_at < 0
-        if not cut:
+    def _end(self, index: int, choice: ChoiceReply) -> None:
+        """End an unfinished choice."""
+        marked = self._marked.get(index)
+        if index != self._cut:
             choice.finish_reason = "length"  # the choice is incomplete
-        elif has_calls_in_text and not choice.tool_calls and self._stopped is None:
+        elif self._kept is None and not choice.tool_calls and (marked is None or marked.cut_at < 0):
             choice.finish_reason = "length"  # the last call in its text may be incomplete
-            calls, text = self._written[index], choice.text
-            self._prose, choice.text = calls.before(text), calls.closed(text)
-        if index in self._calls:  # the last call may be incomplete
-            choice.tool_calls = choice.tool_calls[:-1]
+            text = choice.text
+            self._prose, choice.text = prose_before(text, self._tools), closed(text, self._tools)
+        choice.tool_calls = choice.tool_calls[:-1]  # the last call may be incomplete
 
-    def _note_truncated(self, tool: str, cut: bool) -> None:
+    def _note_truncated(self, reply: Reply, tool: str, choice: int) -> None:
         remarks = self.remarks
         remarks.reply_notes["Truncated"] = REPEATED_CALLS
         if "Loop" not in self._exchange.notes and "Loop" not in remarks.notes:
             remarks.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
         detail = {"tool": tool[:MOST_NAME]}
         remarks.incidents.append(Incident("truncated", (REPEATED_CALLS,), detail))
-        if cut:
-            self._note_saved()
+        if choice == self._cut and self._kept is None:
+            self._note_saved(reply)
 
-    def _note_saved(self) -> None:
+    def _note_saved(self, reply: Reply) -> None:
         """Note how many tokens the model could still have written, if the request has a limit."""
-        body = self._request.body if self._request is not None else {}
-        values = [body.get(key) for key in ("max_tokens", "max_completion_tokens")]
-        limits = [limit for limit in values if isinstance(limit, int)]
-        if not limits:
-            return
-        flows = [*self._texts.values(), *self._reasonings.values()]
-        written = sum(flow.size for flow in flows) // BYTES_PER_OUTPUT_TOKEN
-        saved = max(min(limits) - written, 0)
-        self.remarks.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
-
-
-def _tools(exchange: Exchange, settings: Settings) -> ToolSet:
-    """Return the tools whose calls are read out of text. A method would form a reference cycle."""
-    rules, request = settings.reliability.tool_validation, exchange.request
-    rescues = rules.enabled and rules.rescue_text_calls
-    if not rescues or "validation" in exchange.controls.bypass:
-        return tool_set(())
-    return tool_set(() if request.body.get("tool_choice") == "none" else request.tools)
-
-
-def _late(exchange: Exchange, settings: Settings) -> int:
-    """Return how many characters the tool-call limit allows each text."""
-    budget, request = settings.reliability.token_budget, exchange.request
-    limits = budget.tool_calls
-    limited = budget.enabled and limits.apply != "never" and bool(request.tools)
-    if not limited or "budget" in exchange.controls.bypass:
-        return sys.maxsize
-    tokens = limits.max_tokens if request.max_tokens else limits.default_max_tokens
-    return tokens * BYTES_PER_OUTPUT_TOKEN
+        if self._limits:
+            saved = max(min(self._limits) - reply.written() // BYTES_PER_OUTPUT_TOKEN, 0)
+            self.remarks.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
 
 
 def _loop(excess: Excess) -> LoopDetected:
