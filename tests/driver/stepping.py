@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mlx_stack_proxy.driver.next_step import next_step
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.outcome import Committed, Outcome
+from mlx_stack_proxy.engine.outcome import Committed, Figures, Outcome
 from mlx_stack_proxy.engine.steps import Fail, Move, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import (
@@ -77,7 +77,9 @@ def told(*story: Verdict | Step | Committed | None, **asked: Any) -> Exchange:
         else:
             verdict: Verdict | None = one  # type: ignore[assignment]
             called = getattr(verdict, "error", None) is None and verdict not in (BUSY, SHED)
-            ended = Outcome(whole.tier, verdict, reason_of(verdict), called, seconds=_SECONDS)
+            ended = Outcome(
+                whole.tier, verdict, reason_of(verdict), called, figures=Figures(seconds=_SECONDS)
+            )
             whole.outcomes.append(replace(ended, committed=committed))
             committed = None
     return whole

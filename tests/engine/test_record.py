@@ -5,7 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
-from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
+from mlx_stack_proxy.engine.outcome import Figures, Incident, Outcome, Remarks
 from mlx_stack_proxy.engine.record import attempt_of, record_of
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, Retry, Start
 from mlx_stack_proxy.engine.upstream_answers import failure_of_status
@@ -63,9 +63,9 @@ def test_it_tells_what_each_attempt_did() -> None:
     one = exchange(client_request(tools=[{"function": {"name": "edit"}}], model="auto"))
     one.start = Start("fast")
     one.outcomes = [
-        Outcome("fast", bad, "tool_validation_failure", seconds=2.0, waited=1.5),
+        Outcome("fast", bad, "tool_validation_failure", figures=Figures(seconds=2.0, waited=1.5)),
         Outcome("fast", LoopDetected("repetition", 3, "…"), "loop_detected"),
-        Outcome("standard", None, tokens_in=5, tokens_out=7),
+        Outcome("standard", None, figures=Figures(tokens_in=5, tokens_out=7)),
     ]
     one.steps = [
         Retry("tool_validation_failure", 1),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
+from mlx_stack_proxy.engine.outcome import Figures, Incident, Outcome, Remarks
 from mlx_stack_proxy.engine.record import WAYS, record_of
 from mlx_stack_proxy.engine.request import Route
 from mlx_stack_proxy.engine.steps import Deliver, Move, Retry
@@ -29,11 +29,11 @@ from tests.engine.exchanges import exchange as made
 
 LOOP = LoopDetected("repetition", 3, "round", doubt=True)
 REFUSED = Failure("unreachable", "no")
-OK = Outcome("fast", seconds=2.0, silent=0.5, tokens_in=10, tokens_out=4)
-BAD = Outcome("fast", reason="tool_validation_failure", seconds=1.0)
-GONE = Outcome("fast", REFUSED, "server_error", status=None)
-DOUBT = Outcome("fast", LOOP, "loop_detected", seconds=1.0)
-HIGHER = Outcome("standard", seconds=1.0)
+OK = Outcome("fast", figures=Figures(seconds=2.0, silent=0.5, tokens_in=10, tokens_out=4))
+BAD = Outcome("fast", reason="tool_validation_failure", figures=Figures(seconds=1.0))
+GONE = Outcome("fast", REFUSED, "server_error", figures=Figures(status=None))
+DOUBT = Outcome("fast", LOOP, "loop_detected", figures=Figures(seconds=1.0))
+HIGHER = Outcome("standard", figures=Figures(seconds=1.0))
 
 
 FOUND = CallFailure("edit", "unread_call", "a call stands in the text")
@@ -121,8 +121,14 @@ def test_all_that_happened_stands_where_it_happened() -> None:
     unknown = Incident("tool_call_invalid", ("unknown_tool",), {"tool": "a model's own words"})
     cut = Incident("truncated", ("max_output_tokens",))
     one = exchange(
-        replace(BAD, waited=1.5, remarks=Remarks(incidents=[told, unknown])),
-        Outcome("fast", reason="tier_busy", called=False, waited=60.0, placed=False),
+        replace(
+            BAD,
+            remarks=Remarks(incidents=[told, unknown]),
+            figures=Figures(seconds=1.0, waited=1.5),
+        ),
+        Outcome(
+            "fast", reason="tier_busy", called=False, figures=Figures(waited=60.0, placed=False)
+        ),
         GONE,
         replace(HIGHER, remarks=Remarks(incidents=[cut])),
     )

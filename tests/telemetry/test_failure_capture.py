@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.engine.outcome import Outcome
+from mlx_stack_proxy.engine.outcome import Figures, Outcome
 from mlx_stack_proxy.engine.verdicts import Failure
 from mlx_stack_proxy.telemetry import failure_capture
 from mlx_stack_proxy.telemetry.failure_capture import FILE, OLD_FILE, FailureCapture
@@ -51,7 +51,9 @@ class Capturing:
         tape.call_begins(attempt(whole).request, [])
         answer = SimpleNamespace(status=400, headers=head, header=header, tap=tap)
         tape.answered(answer)  # type: ignore[arg-type]
-        whole.outcomes.append(Outcome(whole.tier, FAILED, "server_error", status=400))
+        whole.outcomes.append(
+            Outcome(whole.tier, FAILED, "server_error", figures=Figures(status=400))
+        )
         self.capture.start()
         tape.ended("client_error")
         await self.capture.close()

@@ -14,7 +14,7 @@ from mlx_stack_proxy.driver import response_headers
 from mlx_stack_proxy.driver.services import Services
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.failures import error_of
-from mlx_stack_proxy.engine.outcome import Incident, Outcome, Remarks
+from mlx_stack_proxy.engine.outcome import Figures, Incident, Outcome, Remarks
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Start, Step, outcome_of
 from mlx_stack_proxy.engine.verdicts import (
     CallFailure,
@@ -106,12 +106,14 @@ def outcome_of_attempt(end: str, tier: str, tokens: int, *, repaired: bool) -> O
         verdict,
         reason_of(verdict),
         called=called,
-        seconds=1.5 if called else 0.0,
-        placed=end != "no place",
-        waited=7.0 if end in ("no place", "silent") else 0.0,
-        tokens_in=tokens if called else 0,
-        tokens_out=2 * tokens if called else 0,
         remarks=remarks,
+        figures=Figures(
+            seconds=1.5 if called else 0.0,
+            placed=end != "no place",
+            waited=7.0 if end in ("no place", "silent") else 0.0,
+            tokens_in=tokens if called else 0,
+            tokens_out=2 * tokens if called else 0,
+        ),
     )
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from mlx_stack_proxy.engine.outcome import Outcome
+from mlx_stack_proxy.engine.outcome import Figures, Outcome
 from mlx_stack_proxy.engine.record import Record, record_of
 from mlx_stack_proxy.telemetry.token_rates import Writing, per_second
 from tests.engine.exchanges import exchange
@@ -18,12 +17,10 @@ NOW = 1000.0
 def ended(*calls: tuple[int, float, float]) -> Record:
     """The record of an exchange that called `fast`; tokens, begin and end of each call."""
     one = exchange()
-    made = [
-        Outcome("fast", seconds=end - began, tokens_in=1, tokens_out=tokens)
-        for tokens, began, end in calls
-    ]
     pauses = [0.0, *(after[1] - before[2] for before, after in pairwise(calls))]
-    one.outcomes = [replace(call, waited=pause) for call, pause in zip(made, pauses, strict=True)]
+    for (tokens, began, end), pause in zip(calls, pauses, strict=True):
+        took = Figures(seconds=end - began, waited=pause, tokens_in=1, tokens_out=tokens)
+        one.outcomes.append(Outcome("fast", figures=took))
     return record_of(one, "ok", calls[-1][2], 9.0)
 
 

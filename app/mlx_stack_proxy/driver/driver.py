@@ -20,7 +20,7 @@ from ..engine.downstream import Downstream
 from ..engine.exchange import Exchange
 from ..engine.failures import error_of
 from ..engine.headers import RawHeaders
-from ..engine.outcome import Incident, Outcome
+from ..engine.outcome import Figures, Incident, Outcome
 from ..engine.steps import Deliver, DeliverEarlier, Fail, LastStep, PassOn, Retry, Step, outcome_of
 from ..engine.tier_view import TierView
 from ..engine.upstream import Response, UpstreamError
@@ -254,11 +254,7 @@ class Driver(Course):
         began = attempt.began if attempt.began is not None else now
         unreachable = isinstance(verdict, Failure) and verdict.kind == "unreachable"
         spent = self._books.count(status, attempt.reply) if called and not unreachable else None
-        outcome = Outcome(
-            attempt.tier,
-            verdict,
-            reason,
-            called=called,
+        figures = Figures(
             status=status,
             seconds=now - began,
             silent=(attempt.first_byte or now) - began,
@@ -266,6 +262,13 @@ class Driver(Course):
             placed=attempt.placed,
             tokens_in=spent.prompt if spent is not None else 0,
             tokens_out=spent.output if spent is not None else 0,
+        )
+        outcome = Outcome(
+            attempt.tier,
+            verdict,
+            reason,
+            called=called,
+            figures=figures,
             committed=attempt.committed,
             remarks=attempt.remarks(),
             reply=attempt.reply,
@@ -279,7 +282,7 @@ class Driver(Course):
         exchange, remarks = self._exchange, outcome.remarks
         if answered:
             tier = accounts.tier_label(exchange)
-            self._services.metrics.observe("first_token_seconds", outcome.silent, tier)
+            self._services.metrics.observe("first_token_seconds", outcome.figures.silent, tier)
         if isinstance(exchange.second_opinion_on, LoopDetected) and not any(
             one.kind == "loop_answer" for one in remarks.incidents
         ):

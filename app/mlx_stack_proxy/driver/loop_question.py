@@ -176,8 +176,8 @@ class _Question(Driver):
         return Deliver()  # there is one attempt only
 
     def _note_call(self, outcome: Outcome, *, answered: bool) -> None:
-        tier, tokens = outcome.tier, (outcome.tokens_in, outcome.tokens_out)
-        accounts.count_tokens(self._services, tier, *tokens)
+        tier, figures = outcome.tier, outcome.figures
+        accounts.count_tokens(self._services, tier, figures.tokens_in, figures.tokens_out)
 
     def _note_step(self, step: Step) -> None:
         """The records, and what counts them, are of clients' requests only."""

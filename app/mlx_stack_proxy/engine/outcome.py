@@ -104,20 +104,27 @@ class Committed:
 
 
 @frozen
+class Figures:
+    """What one attempt took; its outcome and its record share them. Times are seconds."""
+
+    status: int | None = 200  # HTTP status of upstream's answer; None: there was no answer
+    seconds: float = 0.0  # duration of the call
+    silent: float = 0.0  # from the call's start to the first byte of its reply
+    waited: float = 0.0  # for a place on the tier
+    placed: bool = True  # whether the tier gave that place
+    tokens_in: int = 0  # prompt tokens, as they count in budgets
+    tokens_out: int = 0  # output tokens, as they count in budgets
+
+
+@frozen
 class Outcome:
-    """How one attempt ended."""
+    """How one attempt ended: what the rules decide by. It holds texts, so no record keeps it."""
 
     tier: str
     verdict: Verdict | None = None  # None: nothing is wrong with the reply
     reason: str | None = None  # why the attempt failed, in the words of metrics; None: it didn't
     called: bool = True  # an upstream call was made; False: the attempt ended before
-    status: int | None = 200  # HTTP status of upstream's answer; None: there was no answer
-    seconds: float = 0.0  # duration of the call
-    silent: float = 0.0  # seconds from the call's start to the first byte of its reply
-    waited: float = 0.0  # seconds waited for a place on the tier
-    placed: bool = True  # whether the tier gave that place
-    tokens_in: int = 0  # prompt tokens, as they count in budgets
-    tokens_out: int = 0  # output tokens, as they count in budgets
+    figures: Figures = Figures()
     committed: Committed | None = None  # what the attempt let out to the client
     remarks: Remarks = field(default_factory=Remarks)
     reply: Reply | None = None
@@ -138,8 +145,8 @@ class Outcome:
         return {
             "tier": self.tier,
             "reason": self.reason,
-            "status": self.status,
-            "seconds": round(self.seconds, 3),
+            "status": self.figures.status,
+            "seconds": round(self.figures.seconds, 3),
         }
 
 

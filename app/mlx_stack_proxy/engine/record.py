@@ -16,7 +16,7 @@ from typing import Any, Final
 from ..errors import ProxyError
 from ..frozen import frozen
 from .exchange import Exchange
-from .outcome import Incident, Outcome
+from .outcome import Figures, Incident, Outcome
 from .request import MOST_NAME
 from .steps import Fail, LastStep, Move, PassOn, Retry
 from .verdicts import Failure, InvalidToolCall, LoopDetected, is_doubt, reason_of
@@ -45,14 +45,14 @@ _AS_THEY_ARE: Final = (
     *("escalation_reason", "model", "stream", "size", "messages", "tools_offered"),
     *("refused_for", "budget"),
 )
-_OF_ATTEMPT: Final = ("tier", "status", "wrong", "tokens_in", "tokens_out", "doubted", "then")
+_OF_ATTEMPT: Final = ("tier", "wrong", "doubted", "then")
 
 Json = dict[str, Any]
 
 
 @frozen
 class AttemptRecord:
-    """What one attempt did. Times are seconds."""
+    """What one attempt did."""
 
     tier: str
     reason: str | None  # why it failed, in the words of metrics; None: it didn't
@@ -60,13 +60,7 @@ class AttemptRecord:
     called: bool  # an upstream call was made
     doubted: bool  # the failure is a doubt only
     wrong: str  # what went wrong, in words
-    status: int | None
-    seconds: float
-    silent: float
-    waited: float
-    placed: bool
-    tokens_in: int
-    tokens_out: int
+    figures: Figures
     guided: str
     calls: Mapping[str, int]  # the calls that the model made, by offered tool
     incidents: tuple[Incident, ...]  # those of one loop or one call are one
@@ -81,14 +75,16 @@ class AttemptRecord:
         return UNREACHABLE if self.unreachable else self.reason
 
     def as_data(self) -> Json:
+        figures = self.figures
         data = {name: getattr(self, name) for name in _OF_ATTEMPT}
-        data |= {name: round(getattr(self, name), 3) for name in ("silent", "waited")}
+        data |= {"silent": round(figures.silent, 3), "waited": round(figures.waited, 3)}
+        data |= {"tokens_in": figures.tokens_in, "tokens_out": figures.tokens_out}
         data["calls"] = dict(islice(self.calls.items(), MOST_NAMED))
         data["repairs"] = self._labels(-1, "tool_call_repaired", "tool_call_rescued")
         data["loops"] = self._labels(0, "loop_warning", "loop_break")
         data = {name: value for name, value in data.items() if value}
         data["reason"] = UNREACHABLE if self.unreachable else self.reason
-        data |= {"status": self.status, "seconds": round(self.seconds, 3)}
+        data |= {"status": figures.status, "seconds": round(figures.seconds, 3)}
         return data if self.called else {**data, "called": False}
 
     def _labels(self, place: int, *kinds: str) -> list[str]:
@@ -210,13 +206,7 @@ def attempt_of(exchange: Exchange, index: int) -> AttemptRecord:
         called=outcome.called,
         doubted=is_doubt(outcome.verdict),
         wrong=_wrong(exchange, outcome) if outcome.verdict is not None else "",
-        status=outcome.status,
-        seconds=outcome.seconds,
-        silent=outcome.silent,
-        waited=outcome.waited,
-        placed=outcome.placed,
-        tokens_in=outcome.tokens_in,
-        tokens_out=outcome.tokens_out,
+        figures=outcome.figures,
         guided=outcome.guided,
         calls=_calls(outcome, incidents, exchange.request.offered),
         incidents=incidents,

@@ -112,8 +112,8 @@ def _count_call(services: Shared, attempt: AttemptRecord, lowered: str) -> None:
         log.get().warning(
             "max_tokens_lowered", tier=tier, asked=int(asked), sent=int(sent), said="once a minute"
         )
-    if attempt.tokens_in or attempt.tokens_out:
-        count_tokens(services, tier, attempt.tokens_in, attempt.tokens_out)
+    if attempt.figures.tokens_in or attempt.figures.tokens_out:
+        count_tokens(services, tier, attempt.figures.tokens_in, attempt.figures.tokens_out)
 
 
 def _count_incident(services: Shared, who: Requester, tier: str, incident: Incident) -> None:
@@ -226,7 +226,7 @@ def close(services: Shared, record: Record, outcome: str, seconds: float) -> Non
     }
     if not record.plain:
         called = [one for one in record.attempts if one.called and one.reason]
-        fields["failed"] = [f"{one.tier}:{one.reason}:{one.status}" for one in called]
+        fields["failed"] = [f"{one.tier}:{one.reason}:{one.figures.status}" for one in called]
         fields["escalated_from"] = record.escalated_from
         fields["reason"] = record.escalation_reason
         fields["repairs"] = record.repairs

@@ -105,10 +105,11 @@ def counts_of(record: Record) -> dict[str, Counts]:
             row[f"left:{attempt.then_reason}"] += 1
         if attempt.called:
             _add_call(row, attempt)
-        if attempt.waited > AT_ONCE or not attempt.placed:
+        waited, placed = attempt.figures.waited, attempt.figures.placed
+        if waited > AT_ONCE or not placed:
             row["queued"] += 1
-            row["queue_seconds"] += attempt.waited
-            row["queue_timeouts"] += not attempt.placed
+            row["queue_seconds"] += waited
+            row["queue_timeouts"] += not placed
         for incident in attempt.incidents:
             _add_incident(row, incident)
     if record.passed_over:
@@ -119,11 +120,12 @@ def counts_of(record: Record) -> dict[str, Counts]:
 
 
 def _add_call(row: Row, attempt: AttemptRecord) -> None:
+    figures = attempt.figures
     row["attempts"] += 1
-    row["model_seconds"] += attempt.seconds
-    row["silent_seconds"] += attempt.silent
-    row["tokens_in"] += attempt.tokens_in
-    row["tokens_out"] += attempt.tokens_out
+    row["model_seconds"] += figures.seconds
+    row["silent_seconds"] += figures.silent
+    row["tokens_in"] += figures.tokens_in
+    row["tokens_out"] += figures.tokens_out
     if attempt.guided:
         row["guided"] += attempt.guided == "obeyed"
         row["guided_in_vain"] += attempt.guided in ("disregarded", "refused")

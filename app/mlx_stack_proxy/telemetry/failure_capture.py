@@ -179,11 +179,11 @@ class _ExchangeRecorder(Observer):
         before = copy.copy(exchange)  # as it was when the call ended
         before.steps = exchange.steps[:index]
         record = {
-            "time": round(tape.began + call.seconds, 3),
+            "time": round(tape.began + call.figures.seconds, 3),
             "request_id": exchange.id,
             "session": exchange.session.hash,
             "tier": call.tier,
-            "seconds": round(call.seconds, 3),
+            "seconds": round(call.figures.seconds, 3),
             "request": exchange.request.body,
             "reply": (tape, call.verdict),  # made JSON in the thread
             "verdict": as_data(call.verdict),

@@ -33,9 +33,10 @@ def per_second(
         if end <= since:
             break
         for attempt in reversed(record.attempts):
-            if (attempt.tokens_in or attempt.tokens_out) and end > since:
-                calls[attempt.tier].append((end - attempt.seconds, end, attempt.tokens_out))
-            end -= attempt.seconds + attempt.waited
+            call = attempt.figures
+            if (call.tokens_in or call.tokens_out) and end > since:
+                calls[attempt.tier].append((end - call.seconds, end, call.tokens_out))
+            end -= call.seconds + call.waited
     for tier, tokens, seconds in running:
         calls[tier].append((now - seconds, now, tokens))
     return {tier: _rate(sorted(tier_calls), since) for tier, tier_calls in calls.items()}

@@ -120,9 +120,10 @@ class _Trace(Observer):
         for (began, span), call in zip(self._calls, exchange.attempts, strict=False):
             for described in (span, whole) if call.reason is None else (span,):
                 _describe(described, call.reply)
-            if call.status is not None:
-                span.set_attribute("http.response.status_code", call.status)
-            _end(span, call.reason, began + int(call.seconds * 1e9))
+            figures = call.figures
+            if figures.status is not None:
+                span.set_attribute("http.response.status_code", figures.status)
+            _end(span, call.reason, began + int(figures.seconds * 1e9))
         for _, span in self._calls[len(exchange.attempts) :]:
             _end(span, outcome)
         whole.set_attributes(
