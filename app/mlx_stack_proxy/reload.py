@@ -37,7 +37,6 @@ AT_START: frozenset[tuple[str, ...]] = frozenset(
         ("server",),
         ("upstream", "base_url"),
         ("upstream", "api_key_env"),
-        ("upstream", "max_connections"),
         ("reliability", "loop_detection", "max_sessions"),
         ("reliability", "loop_detection", "max_tracked_threads"),
         ("reliability", "token_budget", "session_ttl_seconds"),

@@ -61,7 +61,6 @@ class UpstreamSettings:
     base_url: BaseUrl = "http://127.0.0.1:4000"
     api_key_env: str | None = "LITELLM_MASTER_KEY"
     stream: Literal["always", "as_requested"] = "always"
-    max_connections: AtLeastOne = 512
 
 
 @section
@@ -432,32 +431,25 @@ class Settings:
 
     @model_validator(mode="after")
     def _names_agree(self) -> Settings:
-        escalation = self.reliability.escalation
-        places: list[tuple[str, str]] = [
-            ("reliability.escalation.chain", n) for n in escalation.chain
-        ]
-        places += [
-            (f"reliability.escalation.aliases.{alias}", name)
-            for alias, name in escalation.aliases.items()
-        ]
-        budget = self.reliability.token_budget
-        places += [(f"reliability.token_budget.per_tier.{name}", name) for name in budget.per_tier]
+        rules = self.reliability
+        escalation, budget, judge = rules.escalation, rules.token_budget, rules.loop_detection.judge
+        places = [("escalation.chain", name) for name in escalation.chain]
+        places += [(f"escalation.aliases.{alias}", n) for alias, n in escalation.aliases.items()]
+        places += [(f"token_budget.per_tier.{name}", name) for name in budget.per_tier]
         if budget.enabled and budget.policy == "escalate":
-            places.append(("reliability.token_budget.downgrade_tier", budget.downgrade_tier))
-        judge = self.reliability.loop_detection.judge
+            places.append(("token_budget.downgrade_tier", budget.downgrade_tier))
         if judge.enabled:
-            places.append(("reliability.loop_detection.judge.tier", judge.tier))
+            places.append(("loop_detection.judge.tier", judge.tier))
         for path, name in places:
             if name not in self.tiers:
-                raise ValueError(f"{path}: {unknown_name(name, self.tiers, 'tier')}")
+                raise ValueError(f"reliability.{path}: {unknown_name(name, self.tiers, 'tier')}")
         if not escalation.chain:
             raise ValueError("reliability.escalation.chain: needs at least one tier")
         if len(set(escalation.chain)) != len(escalation.chain):
             raise ValueError("reliability.escalation.chain: names a tier twice")
         if "auto" in self.tiers:
-            raise ValueError(
-                "tiers.auto: `auto` is the name clients use for the chain's first tier"
-            )
+            sentence = "`auto` is the name clients use for the chain's first tier"
+            raise ValueError(f"tiers.auto: {sentence}")
         if "*" in self.server.api_keys and not is_loopback(self.server.host):
             raise ValueError(
                 'server.api_keys: "*" lets anyone in, which is allowed only on a loopback '

@@ -16,6 +16,7 @@ _LOOPS = "reliability.loop_detection"
 # The retired keys, in order; `*` stands for any name.
 RETIRED: Final = (
     "server.max_buffered_bytes",
+    "upstream.max_connections",
     "stream.hold_seconds",
     f"{_LOOPS}.compare",
     f"{_LOOPS}.max_period",

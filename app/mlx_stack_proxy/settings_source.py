@@ -180,16 +180,15 @@ def _filled_in(tiers: Mapping[str, Any], reliability: Any) -> dict[str, Any]:
         for name, tier in tiers.items()
     }
     section = {} if reliability is None else reliability
-    escalation = section.get("escalation") if isinstance(section, Mapping) else ()
+    escalation = section.get("escalation", {}) if isinstance(section, Mapping) else ()
     escalation = {} if escalation is None else escalation
     if not isinstance(escalation, Mapping):
         return {"tiers": tiers}
     chain, fallback = escalation.get("chain", list(tiers)), escalation.get("cloud_fallback")
     model = fallback.get("model") if isinstance(fallback, Mapping) else None
     if isinstance(chain, (list, tuple)) and isinstance(model, str) and CLOUD_TIER not in tiers:
-        configured = [tiers.get(name) for name in chain if isinstance(name, str)]
-        in_cloud = [tier for tier in configured if _is_off(tier, "local")]
-        if not in_cloud and not _is_off(fallback, "enabled"):
+        named = [tiers.get(name) for name in chain if isinstance(name, str)]
+        if not any(_is_off(tier, "local") for tier in named) and not _is_off(fallback, "enabled"):
             cloud = {"model": model, "local": False, "context_window": CLOUD_WINDOW}
             tiers, chain = {**tiers, CLOUD_TIER: cloud}, [*chain, CLOUD_TIER]
     return {

@@ -80,7 +80,7 @@ def relay(upstream: int, folder: Path) -> Server:
 
 def proxy(upstream: int, folder: Path, name: str = PROXY, **changes: Any) -> Server:
     """As anyone starts it. `changes`: sections of the settings."""
-    address = {"base_url": f"http://127.0.0.1:{upstream}", "max_connections": STREAM_LIMIT}
+    address = {"base_url": f"http://127.0.0.1:{upstream}"}
     port = free_port()
     state = {"path": str(folder / f"state-{port}.db")}
     config = {"server": {"port": port}, "upstream": address, "tiers": TIERS, "state": state}

@@ -44,8 +44,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def heading(about: dict[str, object]) -> str:
     """What was measured, where and when, and with which settings."""
-    settings = "all defaults, but max_connections and max_concurrency"
-    said = f"{settings} {STREAM_LIMIT}; {growth.SETTINGS_SAID}"
+    said = f"all defaults, but max_concurrency {STREAM_LIMIT}; {growth.SETTINGS_SAID}"
     return machine.heading({**about, "settings": said})
 
 

@@ -65,7 +65,6 @@ def test_litellms_own_file_is_not_ours(litellm_file: Path) -> None:
         ("server", "passthrough_paths", ["GET /v1/files"]),
         ("server", "shutdown_grace_seconds", 5),
         ("upstream", "base_url", "http://127.0.0.1:4001"),
-        ("upstream", "max_connections", 10),
     ],
 )
 def test_what_cannot_hold_is_refused(

@@ -19,6 +19,10 @@ EVENT_STREAM: RawHeaders = [
 ]
 
 
+def content_length(body: bytes) -> tuple[bytes, bytes]:
+    return b"content-length", b"%d" % len(body)
+
+
 class Downstream:
     """Writes one response.
 
@@ -63,7 +67,7 @@ class Downstream:
 
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
         """Send a whole response: in one piece if the server can."""
-        headers = [*headers, (b"content-length", b"%d" % len(body))]
+        headers = [*headers, content_length(body)]
         if self._whole is None:
             await self.start(status, headers)
             await self.end(body)

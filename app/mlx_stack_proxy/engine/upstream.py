@@ -52,6 +52,8 @@ _UNDERSTOOD = (b"", b"chunked")
 _TARGET = re.compile(r"[!-~]{0,65536}")
 CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 3.0  # for a server's answer when it is asked whether it is alive
+# To one server. A tier has its own limit, `max_concurrency`; pass-through requests have only this.
+MAX_CONNECTIONS = 4096
 IDLE_SECONDS = 3.0  # uvicorn, under which LiteLLM runs, closes an idle connection after 5 s
 DRAIN_SECONDS = 1.0
 READ_BUFFER = 64 * 1024
@@ -169,7 +171,6 @@ class Upstream:
 
     def __init__(self, settings: UpstreamSettings) -> None:
         self._base_url = settings.base_url.rstrip("/")
-        self._max_connections = settings.max_connections
         self._session: aiohttp.ClientSession | None = None
         self.reach = Reachability(partial(self.is_alive, HEALTH_SECONDS))
 
@@ -177,7 +178,7 @@ class Upstream:
         """Return the session; made at first use, because it belongs to the running event loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=_Connector(limit=self._max_connections, keepalive_timeout=IDLE_SECONDS),
+                connector=_Connector(limit=MAX_CONNECTIONS, keepalive_timeout=IDLE_SECONDS),
                 skip_auto_headers=_AUTOMATIC,
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),

@@ -22,7 +22,6 @@ _REFUSED = {
     ("server", "passthrough_paths"): "LiteLLM itself answers on its other paths",
     ("server", "shutdown_grace_seconds"): "LiteLLM decides how long its shutdown may take",
     ("upstream", "base_url"): "calls stay in this LiteLLM; they can't go to another",
-    ("upstream", "max_connections"): "there are no connections to LiteLLM",
 }
 _DEFAULTS = {"server": ServerSettings(), "upstream": UpstreamSettings()}
 

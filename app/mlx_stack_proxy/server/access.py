@@ -69,7 +69,8 @@ class Access:
     def _is_allowed(self, host: str) -> bool:
         """Whether ``server.allowed_hosts`` has a host; ``*.example.com`` stands for all below."""
         name = _name_in(host)
-        above = (f"*.{parent}" for parent in _parents(name))
+        labels = name.split(".")[:64]
+        above = ("*." + ".".join(labels[start:]) for start in range(1, len(labels)))
         return "*" in self._hosts or name in self._hosts or not self._hosts.isdisjoint(above)
 
     def _has_no_page(self, request: Incoming) -> bool:
@@ -141,7 +142,7 @@ def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:
         return False
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         address = address.ipv4_mapped
-    return address.is_loopback and _is_this_machine(headers.get("host", ""))
+    return address.is_loopback and is_loopback(_name_in(headers.get("host", "")))
 
 
 def key_label(key: str, settings: Settings) -> str:
@@ -184,11 +185,6 @@ def _authority(origin: str) -> str | None:
 
 
 @lru_cache(16)  # a small cache: Host is the client's text, and may be long
-def _is_this_machine(host: str) -> bool:
-    return is_loopback(_name_in(host))
-
-
-@lru_cache(16)
 def _is_private(host: str) -> bool:
     """Whether a ``Host`` is one that no page has: an address, one label, or a private name."""
     name = _name_in(host)
@@ -205,9 +201,3 @@ def _name_in(host: str) -> str:
         inside, _, port = host[1:].partition("]")
         return inside.lower() if not port or port.startswith(":") else host
     return host.partition(":")[0].removesuffix(".").lower()
-
-
-def _parents(name: str) -> list[str]:
-    """Return the names above a name: ``b.c`` and ``c`` for ``a.b.c``."""
-    labels = name.split(".")[:64]
-    return [".".join(labels[start:]) for start in range(1, len(labels))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 from ..engine.request import Controls
 from ..errors import invalid
@@ -19,7 +18,7 @@ _NOTHING: frozenset[str] = frozenset()  # shared: a new one takes as much memory
 def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
     """Read the controls. ``headers``: names in lower case. Raises ``ProxyError`` (400)."""
     if _HEADERS.isdisjoint(headers):  # the usual case
-        return _default(settings.stream.mode)
+        return Controls(stream=settings.stream.mode)
     return Controls(
         headers.get("x-mlx-stack-tier"),
         _choice(headers, "X-MLX-Stack-Escalation", ("on", "off"), "on") == "on",
@@ -27,11 +26,6 @@ def read_controls(headers: Mapping[str, str], settings: Settings) -> Controls:
         _choice(headers, "X-MLX-Stack-Stream", ("buffered", "live"), settings.stream.mode),
         _bypass(headers, settings),
     )
-
-
-@lru_cache
-def _default(stream: str) -> Controls:
-    return Controls(stream=stream)
 
 
 def read_cloud(headers: Mapping[str, str]) -> bool:

@@ -8,6 +8,7 @@ here, in the dialect of its path.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from .. import log
 from ..driver import response_headers
 from ..driver.services import Services
-from ..engine.downstream import WHOLE, Downstream, Send
+from ..engine.downstream import WHOLE, Downstream, Send, content_length
 from ..engine.headers import RawHeaders
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
@@ -50,7 +51,7 @@ _GUARDED = frozenset(CHAT_PATHS) | BY_PATH.keys() | BY_COUNT_PATH.keys()
 
 
 class Refusal(NamedTuple):
-    """An error's response, ready to be sent."""
+    """An error's response, without its ``content-length``."""
 
     status: int
     headers: RawHeaders
@@ -147,7 +148,13 @@ class Edge:
         except (ProxyError, StoreError, HTTPException) as error:
             if isinstance(error, StoreError):
                 self._services.metrics.count("store_errors")
-            await self._refuse(_as_ours(error, request), request, counted=False)
+                sentence = f"the session store is failing: {error}"
+                error = ProxyError(503, "upstream_unavailable", sentence, retry_after=5)
+            elif isinstance(error, HTTPException):
+                endpoint = f"{request.method} {request.path[:128]}"
+                sentence = f"{endpoint}: no such path; chat completions are at {CHAT_PATHS[0]}"
+                error = invalid(sentence, status=error.status_code)
+            await self._refuse(error, request, counted=False)
 
     async def _refuse(self, error: ProxyError, request: Incoming, *, counted: bool = True) -> None:
         """Answer a request with an error, unless a response has begun."""
@@ -162,10 +169,17 @@ class Edge:
         unread = isinstance(error, BodyRefused)
         if unread or "expect" in request.headers:
             reply.headers.append((b"connection", b"close"))
-        await downstream.start(reply.status, reply.headers)
+        if not unread:
+            await downstream.whole(*reply)
+            return
+        await downstream.start(reply.status, [*reply.headers, content_length(reply.body)])
         await downstream.write(reply.body)
-        if unread:
-            await _discard_body(request.receive)
+        # Read the rest of the body for a while. Most clients look for the answer only after they
+        # have sent it all; a connection closed before would be reset, and the answer lost.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                while (await request.receive()).get("more_body"):
+                    pass
         await downstream.end()
 
     def refuse(self, error: ProxyError, scope: Scope | None) -> Refusal:
@@ -184,9 +198,8 @@ class Edge:
         """Write an error in the dialect of the request's path; elsewhere as OpenAI writes it."""
         path = _tidy(path)
         reply = error_reply(BY_PATH.get(path) or BY_COUNT_PATH.get(path), error, identity)
-        body = orjson.dumps(reply.body)
-        length = (b"content-length", b"%d" % len(body))
-        return Refusal(reply.status, [*reply.headers, length, *self._marks(identity)], body)
+        headers = [*reply.headers, *self._marks(identity)]
+        return Refusal(reply.status, headers, orjson.dumps(reply.body))
 
     def _count(self, error: ProxyError) -> None:
         """Count a refused request; log each kind once a minute."""
@@ -209,18 +222,6 @@ class Edge:
         """
         pressure = response_headers.of_pressure(self._services.memory.pressure)
         return [*id_headers(identity), *pressure] if identity else pressure
-
-
-def _as_ours(error: ProxyError | StoreError | HTTPException, request: Incoming) -> ProxyError:
-    """Return an error of an operator's route as one of ours."""
-    if isinstance(error, ProxyError):
-        return error
-    if isinstance(error, StoreError):
-        sentence = f"the session store is failing: {error}"
-        return ProxyError(503, "upstream_unavailable", sentence, retry_after=5)
-    endpoint = f"{request.method} {request.path[:128]}"
-    sentence = f"{endpoint}: no such path; chat completions are at /v1/chat/completions"
-    return invalid(sentence, status=error.status_code)
 
 
 def _refuse_websocket(request: Incoming, path: str) -> None:
@@ -254,19 +255,3 @@ def _tidy(path: str) -> str:
         tidy = _SLASHES.sub("/", path).rstrip("/")
         return tidy if tidy in _GUARDED else path
     return path
-
-
-async def _discard_body(receive: Receive) -> None:
-    """Read the rest of a refused body, for at most ``DISCARD_SECONDS``.
-
-    Most clients look for the answer only after they have sent the whole body. If we closed the
-    connection before, it would be reset, and the answer lost.
-    """
-    try:
-        async with asyncio.timeout(DISCARD_SECONDS):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect" or not message.get("more_body"):
-                    return
-    except TimeoutError:
-        return

@@ -45,7 +45,13 @@ async def follow(services: Services, query: EventQuery) -> StreamingResponse:
         raise ProxyError(503, "upstream_unavailable", sentence, retry_after=5)
     life.followers += 1  # before the first wait: others ask meanwhile
     try:
-        return _Following(services, await _begun(services, query))
+        newest = await newest_number(services)
+        first: Events = []
+        position = query.after
+        if position is None or position > newest:
+            first = await services.store.events(replace(query, after=None))
+            position = max(newest, first[-1][0] if first else 0)
+        return _Following(services, _stream(services, query, first, position))
     except BaseException:
         life.followers -= 1
         raise
@@ -64,14 +70,6 @@ class _Following(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._life.followers -= 1
-
-
-async def _begun(services: Services, query: EventQuery) -> AsyncIterator[bytes]:
-    newest = await newest_number(services)
-    if query.after is not None and query.after <= newest:
-        return _stream(services, query, [], query.after)
-    first = await services.store.events(replace(query, after=None))
-    return _stream(services, query, first, max(newest, first[-1][0] if first else 0))
 
 
 async def _stream(

@@ -22,7 +22,7 @@ import re
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from ..engine.downstream import WHOLE
+from ..engine.downstream import WHOLE, content_length
 from ..engine.headers import RawHeaders
 from ..errors import ProxyError, invalid
 from .app import ProxyApp
@@ -32,6 +32,7 @@ from .incoming import LATE_BODY, MAX_HEADER_BYTES, MAX_HEADERS, SILENT_SECONDS, 
 # The request line, names, values and separators. The parser gets no more of a longer head.
 MAX_HEAD_BYTES = 2 * MAX_HEADER_BYTES + 4 * MAX_HEADERS
 
+_CLOSE = (b"connection", b"close")
 _OFFER = b"\r\nupgrade:"
 _OFFERS = re.compile(rb"\r\nupgrade:(?![^\r\n]*websocket)[^\r\n]*(?=\r\n)", re.IGNORECASE)
 
@@ -166,7 +167,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Answer the client and close. ``scope``: the request, if its head has been read."""
         assert isinstance(self.app, ProxyApp)
         reply = self.app.edge.refuse(error, scope)
-        headers = [*reply.headers, (b"connection", b"close")]
+        headers = [*reply.headers, content_length(reply.body), _CLOSE]
         self.transport.write(_head(reply.status, headers) + reply.body)
         self.transport.close()
 
@@ -177,8 +178,10 @@ class BoundedProtocol(HttpToolsProtocol):
             await self.flow.drain()
         if cycle.disconnected:
             return
-        if not cycle.keep_alive:
-            headers = [*headers, (b"connection", b"close")]
+        if _CLOSE in headers:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            headers = [*headers, _CLOSE]
         body = b"" if cycle.scope["method"] == "HEAD" else body
         self.transport.write(_head(status, cycle.default_headers + headers) + body)
         cycle.response_started = cycle.response_complete = True

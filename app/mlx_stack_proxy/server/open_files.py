@@ -13,7 +13,7 @@ def raise_limit() -> int:
     """Raise the soft limit as far as the process may; return the limit that is then in force.
 
     A client's connection takes one file, the connection to LiteLLM another. A shell's limit (256 on
-    macOS, 1,024 on Linux) is too low for ``upstream.max_connections`` alone.
+    macOS, 1,024 on Linux) is too low for some hundred streams.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for target in WANTED:
