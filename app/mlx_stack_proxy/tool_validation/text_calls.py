@@ -12,6 +12,7 @@ not.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import replace
 
 from ..frozen import frozen
@@ -23,8 +24,11 @@ from .formats.base import (
     Source,
     Where,
     after_tail,
+    begins_reply,
     json_object,
+    skip_space,
 )
+from .formats.python_calls import follow_whole
 from .formats.scanner import Candidate, Scanner
 from .formats.table import KNOWN, SIGN, SPECIAL, TRIGGER, begins_calls
 from .tools import ToolSet
@@ -57,10 +61,18 @@ def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
 
     Never raises.
     """
-    holdback = Holdback(tools, off)
-    flowed = holdback.feed(text)
-    held = holdback.finish()
-    return replace(held, content=flowed + held.content)
+    if is_prose(text, tools):
+        return Rescued((), text)
+    return _Collector(Scanner(text, tools, off), 0).collect()
+
+
+def is_prose(text: str, tools: ToolSet) -> bool:
+    """Whether a whole text has no sign of a call, nor of what else is taken out of texts."""
+    if not tools:
+        return SIGN.search(text) is None
+    start = skip_space(text, 0)
+    bare = text.startswith("{", start) or follow_whole(text, start, tools)
+    return not bare and SPECIAL.search(text) is None
 
 
 def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
@@ -117,73 +129,63 @@ class Holdback:
     up ``rescue(text).content``, and the calls are the same.
     """
 
-    __slots__ = ("_held", "_nothing_flowed", "_off", "_scanner", "_special", "_waits")
+    __slots__ = ("_held", "_is_prose", "_nothing_flowed", "_scanner", "_special")
 
     def __init__(self, tools: ToolSet, off: frozenset[str] = NONE) -> None:
         self._scanner = Scanner("", tools, off=off)
-        self._off = False
         self._special = SPECIAL if tools else SIGN
         self._nothing_flowed = True  # no text has flowed yet: at most whitespace is decided
-        self._waits = False  # all text waits for the end of the reply
-        self._held: list[str] = []  # deltas waiting for the end, not yet in the scanner's text
+        self._is_prose = False  # all text is decided, and no call without a mark may begin
+        self._held: list[str] | None = None  # deltas that wait for the end of the reply
 
     def feed(self, delta: str) -> str:
         """Take the next delta; return the text that may flow now, "" while it may become a call."""
-        if self._off:
-            return delta
-        if self._waits:
+        scanner = self._scanner
+        if self._held is not None:
             self._held.append(delta)
             return ""
-        scanner = self._scanner
-        if not self._nothing_flowed and scanner.idle and self._special.search(delta) is None:
-            # The usual case, plain prose: no mark can begin in this delta.
+        if self._is_prose and self._special.search(delta) is None:
+            # The usual case: no mark can begin in this delta.
             scanner.extend(delta)
             scanner.pos = len(scanner.text)
-            self._trim()
+            if scanner.pos > 4 * WINDOW:
+                scanner.trim(WINDOW)
             return delta
         start = self._start()
         scanner.extend(delta)
         scanner.advance(final=False)
-        self._waits = len(scanner.text) - scanner.pos > PATIENCE
+        if len(scanner.text) - scanner.pos > PATIENCE:
+            self._held = []
         flowing = scanner.text[start : scanner.pos]
         if self._nothing_flowed and (
             not flowing or (flowing.isspace() and len(flowing) <= PATIENCE)
         ):
             return ""
         self._nothing_flowed = False
-        self._trim()
+        self._is_prose = scanner.idle
+        # A later decision looks back at the last characters. A cut copies the text, so cut rarely.
+        if scanner.pos > 4 * WINDOW:
+            scanner.trim(WINDOW)
         return flowing
 
     def finish(self) -> Rescued:
-        """Return the calls in the text that is still held, and the text around them."""
-        if self._off:
-            return Rescued((), "")
-        scanner = self._scanner
+        """Return the calls in the text that is still held, and the text around them; once."""
         start = self._start()
-        scanner.extend("".join(self._held))
-        self._held.clear()
-        self._off = True
-        return _Collector(scanner, start, self._nothing_flowed).collect()
+        self._scanner.extend("".join(self._held or ()))
+        return _Collector(self._scanner, start).collect()
 
     def _start(self) -> int:
         """Return the index of the first character that has not flowed."""
         return 0 if self._nothing_flowed else self._scanner.pos
 
-    def _trim(self) -> None:
-        # Keep the characters that a later decision looks back at. A cut copies the text, so cut
-        # rarely.
-        if self._scanner.pos > 4 * WINDOW:
-            self._scanner.trim(WINDOW)
-
 
 class _Collector:
     """Reads all calls of a text that is complete."""
 
-    def __init__(self, scanner: Scanner, start: int, nothing_flowed: bool) -> None:
+    def __init__(self, scanner: Scanner, start: int) -> None:
         self._scanner = scanner
         self._src = Source(scanner.text, scanner.tools)
         self._start = start  # index of the first character that has not flowed
-        self._nothing_flowed = nothing_flowed
         self._last_end = start  # index after the last call
         self._pieces: list[str] = []  # the text around the calls so far
         self._calls: list[Call] = []
@@ -192,23 +194,23 @@ class _Collector:
 
     def collect(self) -> Rescued:
         scanner = self._scanner
-        try:
-            while len(self._calls) < MAX_CALLS:
-                candidate = scanner.advance(final=True)
+        candidate = scanner.advance(final=True)
+        # Whether nothing but blanks has flowed of the reply before a call may begin.
+        begins = candidate is not None and begins_reply(scanner.text, candidate.start)
+        with suppress(Exhausted):
+            while candidate is not None and len(self._calls) < MAX_CALLS:
                 self._src.floor = scanner.floor
                 self._forget_reasoning()
-                if candidate is None:
-                    break
                 self._take(candidate)
-        except Exhausted:
-            pass
+                candidate = scanner.advance(final=True)
+            self._forget_reasoning()
         text = scanner.text if scanner.end < 0 else scanner.text[: scanner.end]
         unknown = tuple(dict.fromkeys(self._unknown))
         if not self._pieces:
             return Rescued((), text[self._start :], unknown, self._unoffered)
         self._pieces.append(text[self._last_end :])
         first_piece, *others = self._pieces
-        if self._nothing_flowed and (first_piece.lstrip() == ">" or _is_litter(first_piece)):
+        if begins and (first_piece.lstrip() == ">" or _is_litter(first_piece)):
             first_piece = ""
         content = first_piece + "".join(piece for piece in others if not _is_litter(piece))
         return Rescued(tuple(self._calls), content, unknown)

@@ -7,7 +7,7 @@ also by its letters and digits alone. A misspelling counts only if exactly one t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -132,21 +132,16 @@ def tool_set(tools: object) -> ToolSet:
     Never raises; skips entries that are not tools.
     """
     schemas: dict[str, Any] = {}
-    for name, schema in _entries(tools):
-        # A tool offered twice with different schemas accepts anything: either may be meant.
-        schemas[name] = schema if schemas.get(name, schema) == schema else None
-    return ToolSet(schemas)
-
-
-def _entries(tools: object) -> Iterator[tuple[str, Any]]:
-    """Yield each tool's name and parameters: OpenAI's forms, Responses', Anthropic's, custom."""
-    if not isinstance(tools, Sequence) or isinstance(tools, str | bytes):
-        return
-    for entry in tools:
-        if not isinstance(entry, Mapping):
+    for entry in tools if isinstance(tools, list | tuple) else ():
+        if not isinstance(entry, dict):
             continue
-        inner = (entry.get(key) for key in ("function", "custom"))
-        body = next((part for part in inner if isinstance(part, Mapping)), entry)
+        # OpenAI's two forms, a custom tool; Responses' and Anthropic's have no inner object.
+        inner = entry.get("function", entry.get("custom"))
+        body = inner if isinstance(inner, dict) else entry
         name = body.get("name")
         if isinstance(name, str) and name:
-            yield name, body.get("parameters", body.get("input_schema"))
+            schema = body.get("parameters", body.get("input_schema"))
+            # A tool offered twice with different schemas accepts anything: either may be meant.
+            differs = name in schemas and schemas[name] != schema
+            schemas[name] = None if differs else schema
+    return ToolSet(schemas)

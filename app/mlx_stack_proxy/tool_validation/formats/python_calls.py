@@ -129,7 +129,7 @@ _CALL = "call:"
 _ARGUMENTS = re.compile(r"\s*+[({]\s*+(?:\Z|[\"'{}\[\])\d-]|[^\W\d]\w*+\s*+(?:[=:,)]|\Z))")
 
 
-def _follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
+def follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether the name of an offered tool, and then its arguments, may begin at ``pos``."""
     if len(text) - pos < len(_CALL) and _CALL.startswith(text[pos:]):
         return True
@@ -180,7 +180,7 @@ def _read_object(src: Source, pos: int) -> Reading:
 
 
 # Its opener is an offered tool's name at the reply's beginning, so the row lists none.
-WHOLE = Format("bare_call", (), _read_whole, Where.JSON, _follow_whole)
+WHOLE = Format("bare_call", (), _read_whole, Where.JSON, follow_whole)
 
 # Code that only calls tools
 
@@ -220,7 +220,7 @@ def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether a fence of Python that begins the reply may begin with a call."""
     index = skip_space(text, pos)
     begins = begins_reply(text, text.rfind("```", 0, pos))
-    return begins and (index == len(text) or _follow_whole(text, index, tools))
+    return begins and (index == len(text) or follow_whole(text, index, tools))
 
 
 FENCES = ("```tool_code", "```tool_call", "```tool_calls")

@@ -92,13 +92,11 @@ class Scanner:
         # Index of a JSON value at the reply's beginning that is judged already; -1: none is.
         self._judged_json = -1
         self._judgements = 0
-        self._match: re.Match[str] | None = None  # the next trigger, if it is known
 
     def trim(self, keep: int) -> int:
         """Forget the decided text but its last ``keep`` characters; return the number cut off."""
         cut = max(self.pos - keep, 0)
         self.text = self.text[cut:]
-        self._match = None
         self.pos -= cut
         self.floor = max(self.floor - cut, 0)
         self.reasoning_end = max(self.reasoning_end - cut, -1)
@@ -120,9 +118,7 @@ class Scanner:
                 return None
             if (candidate := self._judge_json()) is not None:
                 return candidate if final else None
-            if self._match is None or self._match.start() < self.pos:
-                self._match = TRIGGER.search(self.text, self.pos)
-            match = self._match
+            match = self._next_mark()
             if undecided_start < self.pos:
                 undecided_start = self._beginning()
             # The beginning of a longer opener comes first, because the opener may cover the match.
@@ -141,6 +137,13 @@ class Scanner:
         if self.pos < len(self.text) or self._skipped is not None:
             return False
         return not begins_reply(self.text, self.pos, self.floor)
+
+    def _next_mark(self) -> re.Match[str] | None:
+        """Return the next trigger; an element that no tool is named as is none."""
+        match = TRIGGER.search(self.text, self.pos)
+        while match is not None and match["tag"] and match[0] not in own_tags(self.tools.names):
+            match = TRIGGER.search(self.text, match.end())
+        return match
 
     def _judge_json(self) -> Candidate | None:
         """Return a candidate for a call without a mark at the reply's beginning, else None."""
@@ -172,7 +175,6 @@ class Scanner:
     def extend(self, text: str) -> None:
         """Append text that has arrived."""
         self.text += text
-        self._match = None
 
     def _leave(self, final: bool) -> bool:
         """Move to the end of the skipped stretch; False if that end has not come yet."""
@@ -219,8 +221,6 @@ class Scanner:
             return self._judge_end(start, final)
         is_own_tag = word in own_tags(self.tools.names)
         rows = [*([TOOL] if is_own_tag else ()), *ROWS.get(word, ())]
-        if not rows:  # the element has no tool's name
-            return start + 1
         formats = self._possible_formats(rows, start, end)
         if not formats:
             self._shows_marks |= begins_calls(word)
@@ -254,14 +254,14 @@ class Scanner:
 
     def _possible_formats(self, rows: list[Format], start: int, end: int) -> tuple[Format, ...]:
         """Return the rows whose calls may begin here."""
-        return tuple(row for row in rows if self._may_begin(row, start, end))
-
-    def _may_begin(self, row: Format, start: int, end: int) -> bool:
-        if not (self.tools or row.cleans):
-            return False
-        if row.name in self._off or (row.where is Where.LINE and not self._starts_line(start)):
-            return False
-        return row.follow is None or row.follow(self.text, end, self.tools)
+        return tuple(
+            row
+            for row in rows
+            if (self.tools or row.cleans)
+            and row.name not in self._off
+            and (row.where is not Where.LINE or self._starts_line(start))
+            and (row.follow is None or row.follow(self.text, end, self.tools))
+        )
 
     def _open(self, word: str, match: re.Match[str]) -> int:
         """Skip the reasoning or shown text that a tag opens, unless the tag is only quoted."""

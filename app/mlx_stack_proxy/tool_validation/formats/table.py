@@ -63,19 +63,20 @@ LINE_STARTS: Final = {
     word[0] for word in WORDS if word in ROWS and ROWS[word][0].where is Where.LINE
 }
 LINE_STARTS.update("`~")
-_TAG: Final = r"[A-Za-z_][\w.-]{0,199}+>"
 
 
-def _one_of(words: Iterable[str], extra: str = "") -> str:
-    """Return a pattern for the longest of these words; after ``<`` also for ``extra``."""
-    patterns = []
-    for initial, group in groupby(sorted(words, reverse=True), key=lambda word: word[0]):
-        endings = [re.escape(word[1:]) for word in group] + [extra] * (initial == "<")
-        patterns.append(f"{re.escape(initial)}(?:{'|'.join(endings)})")
-    return "|".join(patterns)
+def _one_of(words: Iterable[str]) -> str:
+    """Return a pattern for the longest of these words, in which each letter is tried once."""
+    return "|".join(
+        f"{re.escape(initial)}(?:{_one_of(word[1:] for word in group)})" if initial else ""
+        for initial, group in groupby(sorted(words, reverse=True), key=lambda word: word[:1])
+    )
 
 
-TRIGGER: Final = re.compile(f"{_one_of(WORDS, _TAG)}|{VENDOR_MARK}")
+# `tag`: an element, which counts only if it has a tool's name.
+TRIGGER: Final = re.compile(
+    rf"{_one_of(WORDS)}|<(?P<tag>[A-Za-z_][\w.-]{{0,199}}+>)|{VENDOR_MARK}"
+)
 FIRST: Final = re.compile(f"[{re.escape(''.join({word[0] for word in WORDS}))}]")
 # Two quick tests for plain prose: text that they don't match holds none of the words and does not
 # end in the beginning of one. A word that begins with a letter shows by its first four, and one
