@@ -21,7 +21,8 @@ from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.stages import build
 from mlx_stack_proxy.tool_validation.doubts import DOUBTS
 from mlx_stack_proxy.tool_validation.formats.table import FORMATS
-from mlx_stack_proxy.tool_validation.stage import UNOFFERED, UNREAD, ToolValidation
+from mlx_stack_proxy.tool_validation.stage import UNOFFERED, ToolValidation
+from mlx_stack_proxy.tool_validation.unread import UNREAD
 
 Kind = Literal["format", "repair", "doubt", "across turns", "while writing"]
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,8 +8,7 @@ from typing import Any
 
 from mlx_stack_proxy.tool_validation.check import Checked, Options, check_call
 from mlx_stack_proxy.tool_validation.conversation import Conversation
-from mlx_stack_proxy.tool_validation.doubts import Valid, call_doubts
-from mlx_stack_proxy.tool_validation.miscopied_ids import Ids
+from mlx_stack_proxy.tool_validation.doubts import Valid, call_doubts, leaves
 from mlx_stack_proxy.tool_validation.schemas import compile_schema
 from mlx_stack_proxy.tool_validation.tools import ToolSet, tool_set
 
@@ -83,8 +82,8 @@ def doubted(
     """The kinds of what is doubted of a valid call of `f`, whose parameters are `schema`."""
     assert check(json.dumps(given), one(schema)).failures == ()
     compiled = compile_schema(schema)
-    told = Conversation(messages)
-    call = Valid("f", given, compiled, told, Ids(told))
+    found = leaves(given, compiled.schema)
+    call = Valid("f", given, compiled, Conversation(messages), found)
     return [kind for kind, _ in call_doubts(call, off)]
 
 

@@ -10,7 +10,7 @@ import pytest
 from mlx_stack_proxy.tool_validation import miscopied_ids
 from mlx_stack_proxy.tool_validation.conversation import Conversation
 from mlx_stack_proxy.tool_validation.doubts import leaves
-from mlx_stack_proxy.tool_validation.miscopied_ids import LEAST, Ids, Miscopied, is_slip
+from mlx_stack_proxy.tool_validation.miscopied_ids import LEAST, Miscopied, is_slip, miscopied
 
 from .floods import MEGABYTE
 
@@ -32,11 +32,12 @@ def called(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def found(arguments: Any, *messages: dict[str, Any], tools: Any = None) -> Miscopied | None:
-    return slip_of(Ids(Conversation(messages or (USER, RESULT)), tools), arguments)
+    return slip_of(Conversation(messages or (USER, RESULT), tools), arguments)
 
 
-def slip_of(ids: Ids, arguments: dict[str, Any]) -> Miscopied | None:
-    return ids.miscopied((path, value) for path, _, value, _ in leaves(arguments, None))
+def slip_of(conversation: Conversation, arguments: dict[str, Any]) -> Miscopied | None:
+    values = ((path, value) for path, _, value, _ in leaves(arguments, None))
+    return miscopied(values, conversation)
 
 
 def said(content: str) -> dict[str, Any]:
@@ -156,10 +157,10 @@ def test_an_id_that_a_schema_names_is_meant() -> None:
 
 
 def test_a_reply_with_many_ids_is_looked_through_once() -> None:
-    ids = Ids(Conversation([said("T4YDQTS")]))
+    conversation = Conversation([said("T4YDQTS")])
     new = [{"id": f"NEW{number:05}X"} for number in range(8)]
-    assert not any(slip_of(ids, one) for one in new)
-    assert slip_of(ids, {"id": "I4YDQTS"}) is None
+    assert not any(slip_of(conversation, one) for one in new)
+    assert slip_of(conversation, {"id": "I4YDQTS"}) is None
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from typing import Any, Final
 import jsonschema_rs
 
 from .json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
-from .references import LISTS, MAPS, ONE, References, Scope, inner_scope
+from .references import References
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 5_000
@@ -38,6 +38,13 @@ SMALLEST_PATTERN: Final = 4 * 1024  # bytes that every pattern counts at least
 PATTERN_BYTES: Final = 2 * LARGEST_PATTERN
 
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+# Keywords whose value is one subschema, a list of subschemas, or a subschema for each name.
+ONE: Final = frozenset(
+    {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
+     "propertyNames", "contains", "not", "if", "then", "else"}
+)  # fmt: skip
+LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+MAPS: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
 # Keywords by which a looser subschema can make the whole schema stricter.
 _CONTRARY: Final = frozenset(
     {"not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties"}
@@ -106,12 +113,12 @@ def clean(
     patterns, references = patterns or Patterns(), References(schema)
     for levels in LEVELS:
         cleaner = _Cleaner(references, levels, patterns)
-        root = cleaner.run(whole_object)
+        root = cleaner.run(schema, whole_object)
         if cleaner.nodes <= MAX_NODES:
             break
     if not cleaner.loosened:
         return root
-    return _Cleaner(references, levels, patterns, distrust=True).run(whole_object)
+    return _Cleaner(references, levels, patterns, distrust=True).run(schema, whole_object)
 
 
 def _types(value: object) -> str | list[str] | None:
@@ -169,8 +176,8 @@ class _Cleaner:
     nodes: int = 0  # subschemas visited so far
     loosened: bool = False  # the result lets more pass than the schema does
 
-    def run(self, whole_object: bool) -> dict[str, Any]:
-        root = self.node(self.references.whole, 0, ("",))
+    def run(self, schema: object, whole_object: bool) -> dict[str, Any]:
+        root = self.node(schema, 0, self.references.root)
         if not isinstance(root, dict):
             return {}
         if whole_object and "object" not in root.get("type", "object"):
@@ -178,8 +185,8 @@ class _Cleaner:
             self.loosened = True
         return root
 
-    def node(self, schema: object, depth: int, outer: Scope) -> dict[str, Any] | bool:
-        """Return the checkable part of one subschema, which lies in the scope ``outer``."""
+    def node(self, schema: object, depth: int, outer: Any) -> dict[str, Any] | bool:
+        """Return the checkable part of one subschema; ``outer`` resolves references to it."""
         if isinstance(schema, bool):
             return schema
         self.nodes += 1
@@ -188,7 +195,7 @@ class _Cleaner:
             return {}
         if "$ref" in schema and self.references.are_alone:
             schema = {"$ref": schema["$ref"]}
-        schema, scope = _as_2020(schema), inner_scope(schema, outer)
+        schema, scope = _as_2020(schema), self.references.inside(schema, outer) if depth else outer
         out: dict[str, Any] = {}
         lost: list[str] = []
         for raw_keyword, value in schema.items():
@@ -204,7 +211,7 @@ class _Cleaner:
             out.pop(_REST_OF.get(keyword, ""), None)
         self._agree(schema, out)
         targets = [
-            self._target(keyword, schema[keyword], depth + 1, scope)
+            self._target(schema[keyword], depth + 1, scope)
             for keyword in _REFERENCES
             if keyword in schema
         ]
@@ -212,7 +219,7 @@ class _Cleaner:
             return targets[0]
         return {**out, "allOf": [*out.get("allOf", ()), *targets]} if targets else out
 
-    def _kept(self, keyword: str, value: Any, depth: int, scope: Scope) -> Any:
+    def _kept(self, keyword: str, value: Any, depth: int, scope: Any) -> Any:
         if keyword in ONE:
             return self.node(value, depth, scope)
         if keyword in LISTS:
@@ -223,11 +230,9 @@ class _Cleaner:
             return _types(value)
         return value
 
-    def _target(
-        self, keyword: str, reference: object, depth: int, scope: Scope
-    ) -> dict[str, Any] | bool:
+    def _target(self, reference: object, depth: int, scope: Any) -> dict[str, Any] | bool:
         """Return the checkable part of the subschema at which ``reference`` points."""
-        found = self.references.find(keyword, reference, scope)
+        found = self.references.find(reference, scope)
         if found is None or self.levels == 0:
             self.loosened = True
             return {}

@@ -1,7 +1,6 @@
 """Look up what was said and called before a reply; the text is joined at the first question.
 
-A reply may ask a few questions, each of which takes time linear in the text. Answers are
-remembered, so a thread may ask first what the event loop asks later.
+A reply may ask a few questions, each of which takes time linear in the text.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar, cast
 
 import orjson
 
@@ -20,6 +19,8 @@ MAX_QUESTIONS: Final = 8  # about one reply; further values count as said
 MAX_PLACES: Final = 10_000  # looked at for one value; a value with more counts as said
 MAX_CALLED: Final = 200_000  # characters of earlier arguments that are searched, the newest
 
+T = TypeVar("T")
+
 
 class Conversation:
     """The client's messages before a reply, in OpenAI's form; the doubts look values up in them.
@@ -28,9 +29,10 @@ class Conversation:
     would then count as said.
     """
 
-    def __init__(self, messages: Sequence[Any] = ()) -> None:
+    def __init__(self, messages: Sequence[Any] = (), tools: Any = None) -> None:
         self._messages = messages
-        self._answers: dict[tuple[str, ...], bool] = {}  # by question
+        self.tools = tools  # the request's
+        self._answers: dict[tuple[str, ...], Any] = {}  # by question
         self._called: dict[str, list[Any]] = {}  # by tool: the arguments of earlier calls
 
     @cached_property
@@ -55,15 +57,17 @@ class Conversation:
         def at_start(start: int, end: int) -> bool:
             return within_words or not self._lower[start - 1 : start].isalnum()
 
-        return bool(lower) and self._answer((lower,), lambda: stands(lower, self._lower, at_start))
+        if not lower:
+            return False
+        return self.answer((lower,), lambda: stands(lower, self._lower, at_start), otherwise=True)
 
-    def _answer(self, question: tuple[str, ...], find: Callable[[], bool]) -> bool:
-        """Return the remembered answer; True, so that nothing is doubted, after too many."""
+    def answer(self, question: tuple[str, ...], find: Callable[[], T], *, otherwise: T) -> T:
+        """Return the remembered answer; after too many, ``otherwise``, which doubts nothing."""
         if question not in self._answers:
             if len(self._answers) >= MAX_QUESTIONS:
-                return True
+                return otherwise
             self._answers[question] = find()
-        return self._answers[question]
+        return cast(T, self._answers[question])
 
     def _texts(self) -> Iterator[tuple[bool, str]]:
         """Yield all texts and arguments: (is the model's own, text)."""
@@ -76,9 +80,10 @@ class Conversation:
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
         """Whether an earlier call of ``tool`` has a blank text or list at the path ``keys``."""
-        return self._answer(
+        return self.answer(
             (tool, *keys),
             lambda: any(is_blank(_value_at(one, keys)) for one in self._calls_of(tool)),
+            otherwise=True,
         )
 
     def _calls_of(self, tool: str) -> list[Any]:

@@ -8,7 +8,7 @@ doubt is a row of ``DOUBTS``, under the kind that metrics name; a row can be swi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -16,7 +16,7 @@ from ..frozen import frozen
 from . import explain
 from .conversation import Conversation, is_blank
 from .formats.base import CLOSING_TAG, VENDOR_MARK
-from .miscopied_ids import Ids
+from .miscopied_ids import miscopied
 from .names import words
 from .schemas import CompiledSchema
 
@@ -40,6 +40,9 @@ _MARK: Final = re.compile(
 _DRIVE: Final = re.compile(r"[A-Za-z]:(?=[\t\n\r\b\f]\w)[^ ]*+\Z")
 _END_MARK: Final = re.compile(rf"(?:{CLOSING_TAG}|{VENDOR_MARK})\s*\Z")
 
+# The value's path as text, the names on the path, the value, and the schema if it is required.
+Leaf = tuple[str, tuple[str, ...], Any, dict[str, Any] | None]
+
 
 @frozen
 class Valid:
@@ -49,8 +52,7 @@ class Valid:
     arguments: dict[str, Any]
     schema: CompiledSchema
     said: Conversation  # tells whether a value occurred before
-    ids: Ids  # finds ids that were copied with a slip
-    most: int = MAX_LEAVES  # single values of the call that are examined
+    leaves: Sequence[Leaf]  # the first of its single values
 
 
 def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[tuple[str, str]]:
@@ -63,7 +65,7 @@ def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[tupl
 
 def _empty(call: Valid) -> Iterator[str]:
     """Doubt a blank required text or list, unless an earlier call of the tool had it so, too."""
-    for path, keys, value, schema in leaves(call.arguments, call.schema.schema, call.most):
+    for path, keys, value, schema in call.leaves:
         kind = "array" if isinstance(value, list) else "string"
         if schema is None or "enum" in schema or schema.get("type") != kind:
             continue
@@ -113,9 +115,7 @@ def _leaked(call: Valid) -> Iterator[str]:
 
 def _miscopied(call: Valid) -> Iterator[str]:
     """Doubt an id that occurs nowhere and is one slip away from an id in the conversation."""
-    slip = call.ids.miscopied(
-        (path, value) for path, _, value, _ in leaves(call.arguments, call.schema.schema, call.most)
-    )
+    slip = miscopied(((path, value) for path, _, value, _ in call.leaves), call.said)
     if slip is not None:
         yield explain.miscopied(*slip, call.tool)
 
@@ -154,22 +154,18 @@ DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {
     "unescaped_path": _unescaped,
 }
 
-# The value's path as text, the names on the path, the value, and the schema if it is required.
-Leaf = tuple[str, tuple[str, ...], Any, dict[str, Any] | None]
-
 
 def _strings(call: Valid) -> Iterator[Leaf]:
     """Yield the texts of a call."""
-    every = leaves(call.arguments, call.schema.schema, call.most)
-    return (leaf for leaf in every if isinstance(leaf[2], str))
+    return (leaf for leaf in call.leaves if isinstance(leaf[2], str))
 
 
-def leaves(arguments: dict[str, Any], schema: object, most: int = MAX_LEAVES) -> Iterator[Leaf]:
-    """Yield a call's first ``most`` single values, those inside objects and arrays.
+def leaves(arguments: dict[str, Any], schema: object, most: int = MAX_LEAVES) -> list[Leaf]:
+    """Return a call's first ``most`` single values, those inside objects and arrays.
 
     An empty array counts as a single value.
     """
-    return islice(_leaves(arguments, schema, "", (), required=False), most)
+    return list(islice(_leaves(arguments, schema, "", (), required=False), most))
 
 
 def _leaves(

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import cached_property
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from .conversation import Conversation, stands
 
 # The newest characters that are searched, of the model's texts and of the others' texts each.
 MAX_CHARS: Final = 200_000
-MAX_VALUES: Final = 8  # ids compared for one reply
 LEAST, _MOST = 5, 64  # characters of an id; a shorter id is near too many others
 _READ: Final = 5  # a character counts as misread if its segment has at least as many others
 _MIXED: Final = 8  # least characters of a segment with letters that may have lost one
@@ -33,66 +32,38 @@ _GLUE: Final = re.compile(r"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]
 Miscopied = tuple[str, str, str]
 
 
-class Ids:
-    """Compares the ids in one reply's calls with the conversation before it.
-
-    ``tools``: the request's, which may name an id, too. Conversation and tools are read only if a
-    call holds an id.
-    """
-
-    def __init__(self, conversation: Conversation, tools: Any = None) -> None:
-        self._conversation = conversation
-        self._tools = tools
-        self._near_ids: dict[str, str | None] = {}  # what was found for each id compared so far
-
-    def miscopied(self, values: Iterable[tuple[str, object]]) -> Miscopied | None:
-        """Return the first of a call's (path, value) pairs that is an id copied with a slip."""
-        for path, value in values:
-            if not _is_id(text := str(value)):
-                continue
-            lowered = text.lower()
-            if lowered not in self._near_ids:
-                if len(self._near_ids) >= MAX_VALUES:
-                    return None
-                # An id that occurs in any message or call stands; earlier calls were checked then.
-                known = _holds(self._conversation_text, lowered)
-                self._near_ids[lowered] = None if known else self._near(lowered)
-            if (near := self._near_ids[lowered]) is not None:
+def miscopied(values: Iterable[tuple[str, object]], said: Conversation) -> Miscopied | None:
+    """Return the first of a call's (path, value) pairs that is an id copied with a slip."""
+    for path, value in values:
+        text = str(value)
+        if _is_id(text):
+            question = ("id", text.lower())
+            near = said.answer(question, partial(_near, text.lower(), said), otherwise=None)
+            if near is not None:
                 return path, text, near
+    return None
+
+
+def _near(candidate: str, said: Conversation) -> str | None:
+    """Return the one known id of which ``candidate`` is a slip; None if there is no such id.
+
+    An id that occurs in any message or call stands, because earlier calls were checked then, and
+    one that the tools name is meant. If several known ids are as near, it may be one more of their
+    series.
+    """
+    given = _newest(said.given)
+    if _holds(f"{given}\n{_newest(said.own)}".lower(), candidate):
         return None
-
-    @cached_property
-    def _known_ids(self) -> dict[str, str]:
-        """The words of the user and the tools that may be ids: lower case → spelling."""
-        id_words = _ID.findall(_newest(self._conversation.given))
-        return {word.lower(): word for word in id_words if LEAST <= len(word) <= _MOST}
-
-    @cached_property
-    def _conversation_text(self) -> str:
-        texts = (self._conversation.given, self._conversation.own)
-        return "\n".join(map(_newest, texts)).lower()
-
-    @cached_property
-    def _tools_text(self) -> str:
-        return str(self._tools).lower()
-
-    def _near(self, candidate: str) -> str | None:
-        """Return the one known id of which ``candidate`` is a slip; None if there is no such id.
-
-        If several known ids are as near, ``candidate`` may be one more of their series. An id that
-        the tools name is meant.
-        """
-        half = len(candidate) // 2
-        # One edit leaves one of the halves unchanged.
-        head, tail = candidate[:half], candidate[half:]
-        similar = [
-            known_id
-            for known_id in self._known_ids
-            if (known_id.startswith(head) or known_id.endswith(tail))
-            and is_slip(candidate, known_id)
-        ]
-        named = len(similar) == 1 and _holds(self._tools_text, candidate)
-        return self._known_ids[similar[0]] if len(similar) == 1 and not named else None
+    half = len(candidate) // 2
+    head, tail = candidate[:half], candidate[half:]  # one edit leaves one of them unchanged
+    known = {word.lower(): word for word in _ID.findall(given) if LEAST <= len(word) <= _MOST}
+    similar = [
+        spelling
+        for known_id, spelling in known.items()
+        if (known_id.startswith(head) or known_id.endswith(tail)) and is_slip(candidate, known_id)
+    ]
+    alone = len(similar) == 1 and not _holds(str(said.tools).lower(), candidate)
+    return similar[0] if alone else None
 
 
 def _is_id(text: str) -> bool:

@@ -25,12 +25,8 @@ class Mended:
     rescued: list[str] = field(default_factory=list)  # formats of the calls written as text
     failures: list[CallFailure] = field(default_factory=list)
     unchecked: int = 0  # calls that took too long to check
-    thought: str = ""  # the tool whose call was found at the end of a mere thought
-    # A tool that the request lacks, if prose surrounds a marked call of it; `unknown`: if calls
-    # without a mark are all there is.
-    unoffered: str = ""
-    unknown: str = ""
-    claims_call: bool = False  # the finish_reason spoke of a call, and a text is all there is
+    # If nothing failed: what may be a call, or is no good one, so that it is better asked about.
+    doubt: CallFailure | None = None
 
     @property
     def is_cut(self) -> bool:

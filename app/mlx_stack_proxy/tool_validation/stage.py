@@ -9,7 +9,6 @@ valid reply if a call has an odd value, or if the text may hold a call that no f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache, cached_property, partial
 from typing import Any
 
 from ..engine.exchange import Exchange
@@ -22,22 +21,20 @@ from ..settings import Settings
 from ..wire.call import Call
 from ..wire.reply import ChoiceReply, Reply
 from . import explain, guided
-from .check import Options
+from .check import Options, raw_schema
 from .client_history import is_readable, readable
 from .conversation import Conversation
-from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts
+from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts, leaves
 from .formats.base import json_object
 from .mend_choice import ChoiceMender
-from .miscopied_ids import Ids
 from .reply_parts import Mended, as_message, bad_calls
-from .slow_replies import is_slow
+from .schemas import is_quick
 from .text_calls import Holdback
-from .tool_choice import CLAIMED, read_choice
-from .tools import tool_set
-from .unread import is_made_up_result, unread_around_calls, unread_call
+from .tool_choice import CLAIMED
+from .unread import UNREAD, is_made_up_result, unread, unread_around_calls, unread_call
 
+LONG = 10_000  # bytes of a request; to search its transcript takes up to 10 milliseconds
 MISCOPIED = "miscopied_id"
-UNREAD = "unread_call"
 # What no model means to write: if the second reply has it too, the next tier is asked.
 SLIPS = (MISCOPIED, "leaked_markup", "unframed_text")
 UNOFFERED = "unknown_tool"
@@ -75,19 +72,7 @@ class _ValidationState(StageState):
     def __init__(self, stage: ToolValidation, exchange: Exchange) -> None:
         self._stage = stage
         self._exchange = exchange
-        self._body = exchange.request.body
-        self._tools = cache(partial(tool_set, exchange.request.tools))
-        self._mender = ChoiceMender(
-            tools=self._tools,
-            offered=bool(exchange.request.tools),
-            choice=read_choice(self._body.get("tool_choice")),
-            options=stage.options,
-            cleans=stage.rules.rescue_text_calls,
-            checks_format=stage.rules.response_format,
-            response_format=self._body.get("response_format"),
-            parallel=self._body.get("parallel_tool_calls") is not False,
-            needs_ids=not exchange.request.legacy_functions,
-        )
+        self._mender = ChoiceMender(stage.rules, stage.options, exchange.request)
         self._mended: dict[int, Mended] = {}
 
     def on_request(self, request: UpstreamRequest) -> None:
@@ -100,32 +85,52 @@ class _ValidationState(StageState):
     def _guide(self, request: UpstreamRequest) -> None:
         tier, failed = self._stage.settings.tiers.get(request.tier), self._exchange.model_failure
         meant = [f.tool for f in failed.failures] if isinstance(failed, InvalidToolCall) else ()
+        body, mender = self._exchange.request.body, self._mender
         request.body["response_format"] = guided.response_format(
-            self._body, self._tools(), meant, strict=tier is None or tier.local
+            body, mender.tools, meant, strict=tier is None or tier.local
         )
-        self._mender.guided = self.remarks.guided = "asked"
+        mender.guided = self.remarks.guided = "asked"
 
     def text_hold(self) -> TextHold | None:
-        mender = self._mender
-        return Holdback(mender.callable, self._stage.off) if mender.cleans else None
+        rescues = self._stage.rules.rescue_text_calls
+        return Holdback(self._mender.callable, self._stage.off) if rescues else None
 
     def is_slow(self, reply: Reply) -> bool:
-        doubts = self._stage.rules.validate_plausibility and len(reply.choices) == 1
-        searched = self._exchange.request.size if doubts else 0
-        mender = self._mender
-        format_, in_text = mender.response_format, mender.cleans
-        return is_slow(reply, self._tools(), format_, searched, in_text=in_text)
+        """Whether a schema that the reply needs is slow to compile, or a doubt searches long.
+
+        The event loop compiles small schemas itself; a large one, or one with patterns or
+        references, would hold it for up to 50 ms.
+        """
+        mender, rules = self._mender, self._stage.rules
+        if mender.response_format:
+            wanted = raw_schema(mender.response_format)
+            if wanted is not None and not is_quick(wanted, whole_object=False):
+                return True
+        called: set[str | None] = set()  # the tools that the reply calls, or may call in its text
+        for choice in reply.choices.values() if mender.offered else ():
+            if choice.tool_calls:
+                called.update(mender.tools.tool_named(call.name) for call in choice.tool_calls)
+            elif rules.rescue_text_calls:
+                said = choice.text if choice.text.strip() else choice.reasoning
+                called.update(name for name in mender.tools.names if name in said)
+        names = [name for name in called if name is not None]
+        searches = rules.validate_plausibility and len(reply.choices) == 1
+        if names and searches and self._exchange.request.size > LONG:
+            return True
+        return not all(map(mender.tools.is_quick, names))
 
     def mend(self, reply: Reply) -> None:
         mender = self._mender
         self._mended = {
             index: mender.mended(index, choice) for index, choice in reply.choices.items()
         }
-        self.remarks.guided = mender.guided or self.remarks.guided
-        every = self._mended.values()
-        self.remarks.calls += [call.name for mended in every for call in mended.calls]
-        for _ in range(sum(mended.unchecked for mended in every)):
-            self._note("tool_call_unchecked", ())
+        if mender.guided:
+            self.remarks.guided = mender.guided
+        for mended in self._mended.values():
+            if mended.calls:
+                self.remarks.calls += [call.name for call in mended.calls]
+            for _ in range(mended.unchecked):
+                self._note("tool_call_unchecked", ())
         if self._failures:
             return  # one bad choice fails the attempt: judge and report the reply as it came
         for index, mended in self._mended.items():
@@ -139,7 +144,6 @@ class _ValidationState(StageState):
         failures, doubt = self._failures, False
         if not failures:
             failures, doubt = self._doubts(reply), True
-        vars(self).pop("_said", None)  # it holds the transcript once more
         if not failures:
             return None
         for kind, detail in bad_calls(failures):
@@ -155,17 +159,18 @@ class _ValidationState(StageState):
             return []
         mended, plausibility = self._mended[0], self._stage.rules.validate_plausibility
         if exchange.second_opinion_on is not None:
-            self.remarks.call_as_text = bool(mended.unknown) and plausibility
+            doubted = mended.doubt is not None and mended.doubt.kind == UNOFFERED
+            if doubted and plausibility:
+                self.remarks.call_as_text = True
             return self._no_answer(choice)
-        if mended.claims_call:
+        if mended.doubt is CLAIMED:
             return [CLAIMED]
         if not plausibility:
             return []
-        if choice.tool_calls:
-            return self._unread_around_calls(choice, mended) or self._doubted_calls(
-                choice.tool_calls
-            )
-        return self._unread(choice, mended)
+        doubt = self._unread(choice, mended)
+        if doubt is not None and doubt.kind not in self._stage.off:
+            return [doubt]
+        return self._doubted_calls(choice.tool_calls)
 
     def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
         """Return why the second opinion can't replace the first reply; [] if it can.
@@ -184,19 +189,19 @@ class _ValidationState(StageState):
         silent = not choice.tool_calls and (about_id or self._exchange.text_is_out)
         return list(doubt.failures) if silent else []
 
-    @cached_property
-    def _said(self) -> tuple[Conversation, Ids]:
-        conversation = Conversation(self._body["messages"])
-        return conversation, Ids(conversation, self._exchange.request.tools)
-
     def _doubted_calls(self, calls: Sequence[Call]) -> list[CallFailure]:
+        if not calls:
+            return []
+        request, tools = self._exchange.request, self._mender.tools
+        said = Conversation(request.body["messages"], request.tools)
         most = max(MAX_LEAVES // max(1, len(calls)), LEAST_LEAVES)
         doubts: list[CallFailure] = []
         for position, call in enumerate(calls):
             arguments = json_object(call.arguments)
-            if arguments and call.name in self._tools():
-                schema = self._tools().compiled(call.name)
-                valid = Valid(call.name, arguments, schema, *self._said, most)
+            if arguments and call.name in tools:
+                schema = tools.compiled(call.name)
+                found = leaves(arguments, schema.schema, most)
+                valid = Valid(call.name, arguments, schema, said, found)
                 doubts += (
                     CallFailure(call.name, kind, error, 0, position)
                     for kind, error in call_doubts(valid, self._stage.off)
@@ -204,25 +209,23 @@ class _ValidationState(StageState):
         # A doubt about an id counts only if there is no other, and alone: it goes to the next tier.
         return [doubt for doubt in doubts if doubt.kind != MISCOPIED] or doubts[:1]
 
-    def _unread(self, choice: ChoiceReply, mended: Mended) -> list[CallFailure]:
-        """Doubt a text that may hold a call which no format reads."""
-        wished = self._mender.response_format or self.remarks.guided == "obeyed"
+    def _unread(self, choice: ChoiceReply, mended: Mended) -> CallFailure | None:
+        """Doubt a text that may hold a call which no format reads, alone or around others."""
+        tools = self._mender.tools
+        if choice.tool_calls:
+            if not mended.rescued or choice.finish_reason != "tool_calls":
+                return None
+            name = None if mended.doubt else unread_around_calls(choice.text, tools)
+            return unread(name) if name else mended.doubt
+        wished = self._mender.response_format or self._mender.guided == "obeyed"
         if choice.finish_reason != "stop" or not self._mender.rescues or wished:
-            return []
-        if mended.unknown and UNOFFERED not in self._stage.off:
-            error = explain.unknown_tool(mended.unknown, self._tools().names)
-            return [CallFailure(mended.unknown, UNOFFERED, error)]
-        if UNREAD in self._stage.off:
-            return []
-        if self._tools() and is_made_up_result(choice.text):
-            return [CallFailure("", UNREAD, explain.MADE_UP_RESULT)]
-        return _unread(unread_call(choice.text, self._tools()) or mended.unoffered)
-
-    def _unread_around_calls(self, choice: ChoiceReply, mended: Mended) -> list[CallFailure]:
-        """Doubt calls found in a text that may hold one more, or that is nothing but a thought."""
-        if not mended.rescued or choice.finish_reason != "tool_calls" or UNREAD in self._stage.off:
-            return []
-        return _unread(mended.thought or unread_around_calls(choice.text, self._tools()))
+            return None
+        if mended.doubt is not None and mended.doubt.kind == UNOFFERED:
+            return mended.doubt
+        if tools and is_made_up_result(choice.text):
+            return CallFailure("", UNREAD, explain.MADE_UP_RESULT)
+        name = unread_call(choice.text, tools)
+        return unread(name) if name else mended.doubt
 
     def _apply(self, reply: Reply, index: int, mended: Mended) -> None:
         choice = reply.choices[index]
@@ -249,7 +252,3 @@ class _ValidationState(StageState):
 
     def _note(self, kind: str, labels: tuple[str, ...], **detail: Any) -> None:
         self.remarks.incidents.append(Incident(kind, labels, detail))
-
-
-def _unread(name: str | None) -> list[CallFailure]:
-    return [CallFailure(name, UNREAD, explain.unread(name))] if name else []

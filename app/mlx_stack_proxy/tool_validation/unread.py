@@ -12,9 +12,11 @@ import itertools
 import re
 from typing import Final
 
+from ..engine.verdicts import CallFailure
 from ..wire.call import Call
 from ..wire.json_text import write
 from ..wire.thoughts import REASONING_ENDS, after_thoughts
+from . import explain
 from .formats import python_calls
 from .formats.base import CLOSING_TAG, Source, json_members, json_object, skip_space
 from .formats.context import closer_at
@@ -22,6 +24,7 @@ from .formats.json_calls import bare_envelope, read_calls
 from .formats.table import FENCES, ROWS, TRIGGER, begins_calls, own_tags
 from .tools import ToolSet
 
+UNREAD: Final = "unread_call"  # the kind of the doubt
 MAX_TEXT: Final = 8_000  # characters; a longer text counts as an answer, whatever it holds
 MAX_TRIED: Final = 8  # marks, and places of code, that are examined
 NEARBY: Final = 120  # characters before or after a mark in which the tool's name must stand
@@ -48,6 +51,11 @@ _RESULT: Final = re.compile(
 )
 _MARK: Final = re.compile(f"{CLOSING_TAG}|{TRIGGER.pattern}|{_VENDOR}")
 _IS_TOKEN: Final = re.compile(_VENDOR)
+
+
+def unread(tool: str) -> CallFailure:
+    """Return the doubt about a text that may hold a call of ``tool``."""
+    return CallFailure(tool, UNREAD, explain.unread(tool))
 
 
 def unread_call(text: str, tools: ToolSet) -> str | None:

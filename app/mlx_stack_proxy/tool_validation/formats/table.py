@@ -74,9 +74,7 @@ def _one_of(words: Iterable[str]) -> str:
 
 
 # `tag`: an element, which counts only if it has a tool's name.
-TRIGGER: Final = re.compile(
-    rf"{_one_of(WORDS)}|<(?P<tag>[A-Za-z_][\w.-]{{0,199}}+>)|{VENDOR_MARK}"
-)
+TRIGGER: Final = re.compile(rf"{_one_of(WORDS)}|<(?P<tag>[A-Za-z_][\w.-]{{0,199}}+>)|{VENDOR_MARK}")
 FIRST: Final = re.compile(f"[{re.escape(''.join({word[0] for word in WORDS}))}]")
 # Two quick tests for plain prose: text that they don't match holds none of the words and does not
 # end in the beginning of one. A word that begins with a letter shows by its first four, and one
