@@ -11,9 +11,8 @@ from collections import Counter
 from typing import Any, Final
 
 from ..names import nearest, squash
-from . import values
-from .values import NOTHING
-from .variants import Schema, fits, kinds, variants
+from .values import conversions, enum_spelling
+from .variants import Schema, fits, variants
 
 MAX_UNKNOWN: Final = 32  # surplus parameters dropped from one object; more are not a slip
 MAX_VALUES: Final = 20_000  # values walked in one call; to walk one costs as much as to check it
@@ -41,7 +40,7 @@ class Mender:
             return value
         results: list[tuple[Any, str, Schema]] = []
         for variant in choices:
-            for result, rule in self._conversions(value, variant):
+            for result, rule in conversions(value, variant):
                 if not any(type(result) is type(one) and result == one for one, _, _ in results):
                     results.append((result, rule, variant))
         if len(results) != 1:
@@ -56,20 +55,6 @@ class Mender:
             choices = self._variants[id(schema)] = variants(schema)
         return choices
 
-    def _conversions(self, value: Any, variant: Schema) -> list[tuple[Any, str]]:
-        allowed = kinds(variant) or frozenset()
-        contained = values.container_from_string(value, allowed)
-        container = "array_from_string" if isinstance(contained, list) else "object_from_string"
-        conversions = [
-            (values.number_from_string(value, allowed), "number_from_string"),
-            (values.boolean_from_string(value, allowed), "boolean_from_string"),
-            (values.null_from_string(value, allowed), "null_from_string"),
-            (values.string_from_integer(value, allowed), "string_from_integer"),
-            (contained, container),
-            (values.array_from_value(value, variant), "array_from_value"),
-        ]
-        return [(result, rule) for result, rule in conversions if result is not NOTHING]
-
     def _inside(self, value: Any, variant: Schema) -> Any:
         if isinstance(value, dict):
             return self._object(value, variant)
@@ -77,8 +62,8 @@ class Mender:
             items = True if "prefixItems" in variant else variant.get("items", True)
             return [self.mend(item, items) for item in value]
         if "enum" in variant:
-            option = values.enum_spelling(value, variant["enum"])
-            if option is not NOTHING:
+            option = enum_spelling(value, variant["enum"])
+            if option is not None:
                 self.rules["enum_spelling"] = None
                 return option
         return value

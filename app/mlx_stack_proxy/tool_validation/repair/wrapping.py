@@ -12,7 +12,7 @@ from typing import Any, Final
 from ...frozen import frozen
 from ..formats.json_calls import ARGUMENT_KEYS, CALL_TYPES, NAME_KEYS, NESTED_KEYS, OTHER_KEYS
 from ..names import squash
-from . import values
+from .values import container_in
 
 MAX_WRAPPINGS: Final = 3
 # Keys under which models put the arguments once more, and (`_COMPANIONS`) the keys next to these.
@@ -103,7 +103,7 @@ def _as_object(key: str, item: Any) -> dict[str, Any] | None:
     if key == "tool_calls" and isinstance(item, list) and len(item) == 1:
         item = item[0]
     if isinstance(item, str):
-        item = values.container_from_string(item, frozenset({"object"}))
+        item = container_in(item)
     return item if isinstance(item, dict) else None
 
 
@@ -117,7 +117,7 @@ def framed(value: dict[str, Any], frames: Mapping[str, tuple[str, str]]) -> dict
     ((name, (opening, closing)),) = frames.items()
     ((key, item),) = value.items()
     if key == name:
-        inner = values.container_from_string(item, frozenset({"object"}))
+        inner = container_in(item)
         item = next(iter(inner.values())) if isinstance(inner, dict) and len(inner) == 1 else None
     text = item.strip() if isinstance(item, str) else ""
     return {name: item} if text.startswith(opening) and text.endswith(closing) else None
