@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any, Final
 
 from ..frozen import frozen
-from . import explain
 from .conversation import Conversation, is_blank
+from .explain import quoted
 from .formats.base import CLOSING_TAG, VENDOR_MARK
 from .miscopied_ids import miscopied
 from .names import words
@@ -40,6 +40,8 @@ _MARK: Final = re.compile(
 _DRIVE: Final = re.compile(r"[A-Za-z]:(?=[\t\n\r\b\f]\w)[^ ]*+\Z")
 _END_MARK: Final = re.compile(rf"(?:{CLOSING_TAG}|{VENDOR_MARK})\s*\Z")
 
+# The path of a doubted field, and what is wrong with it.
+Found = Iterator[tuple[str, str]]
 # The value's path as text, the names on the path, the value, and the schema if it is required.
 Leaf = tuple[str, tuple[str, ...], Any, dict[str, Any] | None]
 
@@ -59,21 +61,21 @@ def call_doubts(call: Valid, off: frozenset[str] = frozenset()) -> Iterator[tupl
     """Yield the kind and the sentence of each doubt about a call, without the kinds in ``off``."""
     for kind, find in DOUBTS.items():
         if kind not in off:
-            for error in find(call):
-                yield kind, error
+            for path, wrong in find(call):
+                yield kind, f'field "{path}" in function "{call.tool}" {wrong}'
 
 
-def _empty(call: Valid) -> Iterator[str]:
+def _empty(call: Valid) -> Found:
     """Doubt a blank required text or list, unless an earlier call of the tool had it so, too."""
     for path, keys, value, schema in call.leaves:
         kind = "array" if isinstance(value, list) else "string"
         if schema is None or "enum" in schema or schema.get("type") != kind:
             continue
         if is_blank(value) and not call.said.had_empty(call.tool, keys):
-            yield explain.implausible("empty_value", path, value, call.tool)
+            yield path, "is empty"
 
 
-def _placeholder(call: Valid) -> Iterator[str]:
+def _placeholder(call: Valid) -> Found:
     """Doubt a text that is dots, in brackets, ``string``, or hardly more than its parameter's name.
 
     A text that was said before, or that the tool's schema names, is not doubted.
@@ -81,10 +83,9 @@ def _placeholder(call: Valid) -> Iterator[str]:
     for path, keys, value, _ in _strings(call):
         if len(value) > MAX_PLACEHOLDER or not _stands_for_a_value(value.strip(), keys[-1]):
             continue
-        if call.said(value):
-            continue
-        if value in (_TYPE, keys[-1]) or not call.schema.names(value):
-            yield explain.implausible("placeholder", path, value, call.tool)
+        named = value not in (_TYPE, keys[-1]) and call.schema.names(value)
+        if not call.said(value) and not named:
+            yield path, f"holds {quoted(value)}, as a placeholder would"
 
 
 def _stands_for_a_value(text: str, parameter: str) -> bool:
@@ -103,48 +104,52 @@ def _stands_for_a_value(text: str, parameter: str) -> bool:
     )
 
 
-def _leaked(call: Valid) -> Iterator[str]:
+def _leaked(call: Valid) -> Found:
     """Doubt a format's mark in a parameter's name or a short value, or at a value's end."""
     for path, keys, value, _ in _strings(call):
         mark = _MARK.search(keys[-1]) or _END_MARK.search(value, max(0, len(value) - _TAIL))
         if mark is None and len(value) <= MAX_MARKED:
             mark = _MARK.search(value)
         if mark and not call.said(mark[0].strip()):
-            yield explain.implausible("leaked_markup", path, mark[0], call.tool)
+            yield path, f"holds tool-call markup: {quoted(mark[0])}"
 
 
-def _miscopied(call: Valid) -> Iterator[str]:
+def _miscopied(call: Valid) -> Found:
     """Doubt an id that occurs nowhere and is one slip away from an id in the conversation."""
     slip = miscopied(((path, value) for path, _, value, _ in call.leaves), call.said)
     if slip is not None:
-        yield explain.miscopied(*slip, call.tool)
+        path, value, original = slip
+        nowhere = "which stands nowhere in the conversation"
+        yield path, f"is {quoted(value)}, {nowhere}, where {quoted(original)} does"
 
 
-def _keyword(call: Valid) -> Iterator[str]:
+def _keyword(call: Valid) -> Found:
     """Doubt a parameter that the tool lacks, and that is named as a keyword of its schema."""
     raw, declared = call.schema.raw, call.schema.declared
     for key in call.arguments:
         if isinstance(raw, dict) and key in raw and key not in declared:
-            yield explain.no_parameter(key, call.tool)
+            yield key, "is a keyword of the schema, no parameter"
 
 
-def _unframed(call: Valid) -> Iterator[str]:
+def _unframed(call: Valid) -> Found:
     """Doubt a text, such as a patch, that doesn't begin and end as its tool's grammar says."""
     for name, (opening, closing) in call.schema.frames.items():
         value = call.arguments.get(name)
         text = value.strip() if isinstance(value, str) else ""
         if text and not (text.startswith(opening) and text.endswith(closing)):
-            yield explain.unframed(name, opening, closing, call.tool)
+            ends = f"begins with {quoted(opening)} and ends with {quoted(closing)}"
+            yield name, f"is not a text that {ends}"
 
 
-def _unescaped(call: Valid) -> Iterator[str]:
+def _unescaped(call: Valid) -> Found:
     r"""Doubt a Windows path with a control character: what `C:\new` becomes without an escape."""
     for path, _, value, _ in _strings(call):
         if len(value) <= MAX_MARKED and _DRIVE.match(value):
-            yield explain.unescaped(path, call.tool)
+            wrong = "is a path with a tab or line break in it"
+            yield path, f"{wrong}: in JSON, a backslash is written twice"
 
 
-DOUBTS: Final[Mapping[str, Callable[[Valid], Iterator[str]]]] = {
+DOUBTS: Final[Mapping[str, Callable[[Valid], Found]]] = {
     "leaked_markup": _leaked,
     "empty_value": _empty,
     "placeholder": _placeholder,

@@ -73,56 +73,12 @@ def field_of(error: Any) -> str:
     return shortened(".".join(names), MAX_NAME)
 
 
-def implausible(kind: str, path: str, value: str, tool: str) -> str:
-    """Say why a value is doubted: it is empty, a placeholder, or holds a format's mark."""
-    if kind == "empty_value":
-        return f'field "{path}" in function "{tool}" is empty'
-    if kind == "placeholder":
-        return f'field "{path}" in function "{tool}" holds {_quoted(value)}, as a placeholder would'
-    return f'field "{path}" in function "{tool}" holds tool-call markup: {_quoted(value)}'
-
-
-def unescaped(path: str, tool: str) -> str:
-    """Say that a path's backslashes were probably read as escapes."""
-    return (
-        f'field "{path}" in function "{tool}" is a path with a tab or line break in it: in JSON, '
-        "a backslash is written twice"
-    )
-
-
-def no_parameter(name: str, tool: str) -> str:
-    """Say that a parameter is only a keyword of the tool's schema."""
-    return f'"{shortened(name)}" is a keyword of the schema of function "{tool}", no parameter'
-
-
-MADE_UP_RESULT: Final = "no tool was called, so there is no result"
-
-
-def unread(tool: str) -> str:
-    """Say that a text may hold a call of ``tool``."""
-    return f'a call of "{shortened(tool)}" stands in the text, and none was made'
-
-
-def miscopied(path: str, value: str, original: str, tool: str) -> str:
-    """Say that an id is probably a slip of ``original``."""
-    return (
-        f'field "{path}" in function "{tool}" is {_quoted(value)}, which stands nowhere in the '
-        f"conversation, where {_quoted(original)} does"
-    )
-
-
-def unframed(path: str, opening: str, closing: str, tool: str) -> str:
-    """Say that a text lacks the words with which it must begin and end."""
-    words = f"{_quoted(opening)} and ends with {_quoted(closing)}"
-    return f'field "{path}" in function "{tool}" is not a text that begins with {words}'
-
-
 def described(value: Any) -> str:
     """Describe a value with its type: ``the string "five"``."""
     if isinstance(value, bool) or value is None:
         return json.dumps(value)
     if isinstance(value, str):
-        return f"the string {_quoted(value)}"
+        return f"the string {quoted(value)}"
     if isinstance(value, int | float):
         return f"the number {shortened(str(value))}"
     if isinstance(value, list):
@@ -133,7 +89,7 @@ def described(value: Any) -> str:
 def listed(values: Iterable[Any]) -> str:
     """Join values as ``"a", "b", "c"``; of a long list, count the rest."""
     items = list(values)
-    quoted = ", ".join(_quoted(value) for value in items[:MAX_LISTED])
+    quoted = ", ".join(quoted(value) for value in items[:MAX_LISTED])
     return quoted if len(items) <= MAX_LISTED else f"{quoted} and {len(items) - MAX_LISTED} more"
 
 
@@ -150,7 +106,8 @@ def shortened(text: str, limit: int = MAX_VALUE) -> str:
     return flat if len(flat) <= limit and len(text) <= limit * 2 else f"{flat[: limit - 1]}…"
 
 
-def _quoted(value: Any) -> str:
+def quoted(value: Any) -> str:
+    """Return a value in quotation marks, or as JSON, shortened."""
     return f'"{shortened(value)}"' if isinstance(value, str) else shortened(json.dumps(value))
 
 

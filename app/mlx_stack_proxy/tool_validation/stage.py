@@ -20,7 +20,7 @@ from ..engine.verdicts import CallFailure, InvalidToolCall
 from ..settings import Settings
 from ..wire.call import Call
 from ..wire.reply import ChoiceReply, Reply
-from . import explain, guided
+from . import guided
 from .check import Options, raw_schema
 from .client_history import is_readable, readable
 from .conversation import Conversation
@@ -31,7 +31,7 @@ from .reply_parts import Mended, as_message, bad_calls
 from .schemas import is_quick
 from .text_calls import Holdback
 from .tool_choice import CLAIMED
-from .unread import UNREAD, is_made_up_result, unread, unread_around_calls, unread_call
+from .unread import UNREAD, made_up_result, unread, unread_around_calls, unread_call
 
 LONG = 10_000  # bytes of a request; to search its transcript takes up to 10 milliseconds
 MISCOPIED = "miscopied_id"
@@ -222,8 +222,8 @@ class _ValidationState(StageState):
             return None
         if mended.doubt is not None and mended.doubt.kind == UNOFFERED:
             return mended.doubt
-        if tools and is_made_up_result(choice.text):
-            return CallFailure("", UNREAD, explain.MADE_UP_RESULT)
+        if tools and (made_up := made_up_result(choice.text)):
+            return made_up
         name = unread_call(choice.text, tools)
         return unread(name) if name else mended.doubt
 

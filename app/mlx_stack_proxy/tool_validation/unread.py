@@ -55,7 +55,8 @@ _IS_TOKEN: Final = re.compile(_VENDOR)
 
 def unread(tool: str) -> CallFailure:
     """Return the doubt about a text that may hold a call of ``tool``."""
-    return CallFailure(tool, UNREAD, explain.unread(tool))
+    error = f'a call of "{explain.shortened(tool)}" stands in the text, and none was made'
+    return CallFailure(tool, UNREAD, error)
 
 
 def unread_call(text: str, tools: ToolSet) -> str | None:
@@ -72,9 +73,14 @@ def unread_call(text: str, tools: ToolSet) -> str | None:
     )
 
 
-def is_made_up_result(text: str) -> bool:
-    """Whether a whole answer is a tool's result in a template's marks, which no model may give."""
-    return len(text) <= MAX_TEXT and _RESULT.fullmatch(after_thoughts(text).strip()) is not None
+def made_up_result(text: str) -> CallFailure | None:
+    """Doubt an answer that is only a tool's result in a template's marks, which no model may give.
+
+    None: the text is no such answer.
+    """
+    if len(text) > MAX_TEXT or _RESULT.fullmatch(after_thoughts(text).strip()) is None:
+        return None
+    return CallFailure("", UNREAD, "no tool was called, so there is no result")
 
 
 def unread_around_calls(text: str, tools: ToolSet) -> str | None:
