@@ -74,12 +74,26 @@ def check_call(
 
     Takes time linear in the size of ``arguments``. Never raises.
     """
-    name = name if isinstance(name, str) else ""
-    if isinstance(arguments, str) and (name in tools or not options.validate_tool_names):
+    tool = name = name if isinstance(name, str) else ""
+    is_known = name in tools or not options.validate_tool_names
+    if is_known and isinstance(arguments, str):
         unchanged = Checked(name, arguments)
         if (checked := _as_it_came(unchanged, name, tools.compiled(name), options)) is not None:
             return checked
-    return _mended_call(name, arguments, tools, options)
+    original = text = _as_text(arguments)
+    rules = [] if isinstance(arguments, str) or not text else ["arguments_not_text"]
+    if not is_known and options.repair:
+        if (call := _written_in_the_name(name, text, tools)) is not None:
+            tool, text = call.name, call.arguments
+            rules.append("name_markup")
+        elif (resolved := tools.resolve(name)) is not None:
+            tool = resolved[0]
+            rules += resolved[1]
+        is_known = tool in tools
+    check = _Check(name, tool, tools.compiled(tool), options, rules)
+    if not is_known:
+        check.fail("unknown_tool", explain.unknown_tool(name, tools.names))
+    return check.checked(tool, original, check.mended(text))
 
 
 def check_response_format(
@@ -157,25 +171,6 @@ def _is_good(value: Any, tool: str | None, schema: CompiledSchema, options: Opti
     return unwrapped is None or not unwrapped.sure
 
 
-def _mended_call(name: str, arguments: object, tools: ToolSet, options: Options) -> Checked:
-    """Mend a call that failed the quick check, or say what is wrong with it."""
-    original = text = _as_text(arguments)
-    rules = [] if isinstance(arguments, str) or not text else ["arguments_not_text"]
-    tool, is_known = name, name in tools or not options.validate_tool_names
-    if not is_known and options.repair:
-        if (call := _written_in_the_name(name, text, tools)) is not None:
-            tool, text = call.name, call.arguments
-            rules.append("name_markup")
-        elif (resolved := tools.resolve(name)) is not None:
-            tool = resolved[0]
-            rules += resolved[1]
-        is_known = tool in tools
-    check = _Check(name, tool, tools.compiled(tool), options, rules)
-    if not is_known:
-        check.fail("unknown_tool", explain.unknown_tool(name, tools.names))
-    return check.checked(tool, original, check.mended(text))
-
-
 def _written_in_the_name(name: str, text: str, tools: ToolSet) -> Call | None:
     """Read a call in GLM's tags that a server has put into the name as a whole."""
     if "<arg_key>" not in name or text.strip() not in ("", "{}"):
@@ -218,7 +213,13 @@ class _Check:
         """Return the arguments to deliver; None, with a failure noted, if they can't be read."""
         try:
             if self.tool is not None and text.strip() in _NONE:
-                return self._without_arguments()
+                if self.options.repair and not self.failures and self.schema.accepts({}):
+                    self.rules.append("empty_arguments")
+                    return "{}"
+                if not self.options.validate_json or not self.schema.required:
+                    raise Unreadable("invalid_json", "are empty; send {} if there are none")
+                self._explain({}, "")
+                return None
             if self.options.repair and len(text) <= MAX_MENDED:
                 return self._repaired(text)
             value = parse(text)
@@ -266,16 +267,6 @@ class _Check:
             return value  # the schema wants a list, but arguments must be an object
         self.rules += mender.rules
         return mended
-
-    def _without_arguments(self) -> str | None:
-        """Return ``{}`` if the tool requires no parameter; else fail, or raise ``Unreadable``."""
-        if self.options.repair and not self.failures and self.schema.accepts({}):
-            self.rules.append("empty_arguments")
-            return "{}"
-        if not self.options.validate_json or not self.schema.required:
-            raise Unreadable("invalid_json", "are empty; send {} if there are none")
-        self._explain({}, "")
-        return None
 
     def _explain(self, value: Any, text: str) -> None:
         """Note a failure for each schema error of a readable value; none if it passes."""

@@ -89,14 +89,14 @@ def described(value: Any) -> str:
 def listed(values: Iterable[Any]) -> str:
     """Join values as ``"a", "b", "c"``; of a long list, count the rest."""
     items = list(values)
-    quoted = ", ".join(quoted(value) for value in items[:MAX_LISTED])
-    return quoted if len(items) <= MAX_LISTED else f"{quoted} and {len(items) - MAX_LISTED} more"
+    words = ", ".join(map(quoted, items[:MAX_LISTED]))
+    return words if len(items) <= MAX_LISTED else f"{words} and {len(items) - MAX_LISTED} more"
 
 
 def one_of(names: Sequence[str]) -> str:
     """Join names as ``"a", "b" or "c"``."""
-    quoted = [f'"{shortened(name)}"' for name in names]
-    return quoted[0] if len(quoted) == 1 else f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+    words = [quoted(name) for name in names]
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def shortened(text: str, limit: int = MAX_VALUE) -> str:

@@ -72,6 +72,9 @@ _PLAIN = re.compile(r"[^\W\d][^,{}\[\]<:\"']*+(?=[,}\]])")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 # A single quote without a backslash, but not the apostrophe inside a word.
 _BARE_QUOTE = re.compile(r"(?<!\\)(?:\\\\)*(?:(?<!\w)'|'(?!\w))")
+# A Windows path. If one of its backslashes can only mean itself, all do, because no name there has
+# a control character in it.
+_PATH = re.compile(r"[A-Za-z]:(?:\\[^\\/:*?\"<>|\s]++)+")
 _ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\x[0-9a-fA-F]{2}|\\U[0-9a-fA-F]{8}|\\.", re.DOTALL)
 _CLOSING: Final = {'"': '"', "'": "'", "“": "”"}
 _ESCAPES: Final = {
@@ -81,9 +84,8 @@ _LITERALS: Final[dict[str, Any]] = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
     "TRUE": True, "FALSE": False, "NULL": None,
 }  # fmt: skip
-# Where one backslash of a string can only mean itself, a `\n` or `\t` next to it is ambiguous, as
-# in
-# `C:\dir\new`: a line break or a folder's name.
+# Where one backslash of a string can only mean itself, a `\n` or `\t` next to it is ambiguous: in
+# `\d\n`, a line break or two characters.
 _WOULD_BE_ESCAPED: Final = frozenset("bfnrtuxU")
 _MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
 
@@ -357,7 +359,11 @@ class JsonReader:
         characters = {escape: _meant(escape, in_json) for escape in _ESCAPE.findall(body)}
         letters = {escape[1] for escape, character in characters.items() if character != escape}
         literal = next((escape for escape, char in characters.items() if escape == char), "")
-        if broken := next((escape for escape, char in characters.items() if not char), ""):
+        broken = next((escape for escape, char in characters.items() if not char), "")
+        if (literal or broken) and _PATH.fullmatch(body):
+            self._needs("invalid_escape", start + body.index(literal or broken))
+            return body
+        if broken:
             raise not_json(self.text, LENIENCIES["invalid_escape"], start + body.index(broken))
         if literal and not _WOULD_BE_ESCAPED.isdisjoint(letters):
             problem = "a string mixes backslashes that are escapes with some that are not"

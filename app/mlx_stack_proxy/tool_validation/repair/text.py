@@ -12,7 +12,7 @@ The rules, in the order in which they are tried:
 ``leading_text``       words before it: ``Arguments:``, ``Sure!``, a template's marker
 the reader's           see ``LENIENCIES``: quotes, literals, commas, keys, newlines, closers
 ``extra_closer``       closing brackets after the value
-``duplicate_object``   the same object once more; a different one is a second call: no repair
+``duplicate_object``   the same object once more, or begun twice; a different one is a second call
 ``trailing_text``      words after the value that hold no data
 ``doubled_braces``     a template's ``{{...}}``
 ``unescaped_quotes``   quotation marks inside strings, where only one way of ending them is JSON
@@ -44,6 +44,7 @@ _LEADING_DATA: Final = re.compile(r'["=}]|</(?!think)\w+>\s*<\w')
 _TRAILING_DATA: Final = re.compile(r"[,:0-9]|[^{}\"]*[{}\"]")
 _FILLED: Final = re.compile(r"\s*\{\s*[\"']")
 _CLOSERS: Final = re.compile(r"[\s}\])]*")
+_BEGUN: Final = re.compile(r'\{\s*"[^"\\]{1,200}"')
 _QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
 # Quotation marks around words, as in prose, with no JSON punctuation next to them.
 _QUOTED: Final = re.compile(
@@ -116,6 +117,12 @@ def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadab
             text = text.rstrip()
             inner = _read(text[1:-1] if text.endswith("}}") else text[1:], root, 0)
             return replace(inner, rules=("doubled_braces", *inner.rules))
+        begun = _BEGUN.match(text) if encodings else None
+        again = text.find(begun[0], begun.end()) if begun else 0
+        inside = text[:again].rstrip().endswith((":", "[", ","))  # the second one is a value
+        if again > 0 and not inside and text.startswith(text[:again], again):
+            inner = _read(text[again:], root, 0)
+            return replace(inner, rules=("duplicate_object", *inner.rules))
         raise
     rules = [*rules, *reading.rules]
     read_once = replace(reading, rules=tuple(dict.fromkeys(rules)))
