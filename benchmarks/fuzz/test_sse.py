@@ -166,7 +166,7 @@ def test_streams(whole: bytes, asked: Json, hold: bool, data: st.DataObject) -> 
 
 # What nobody decides about
 
-ENDS_IN_TOKEN = re.compile(rf"(?:{TURN_END})\s*\Z")
+ENDS_IN_TOKEN = re.compile(rf"(?:{TURN_END.pattern})\s*\Z")
 CLEAN = st.builds(
     lambda texts, more, end, style: streamed(
         [

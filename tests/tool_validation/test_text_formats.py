@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlx_stack_proxy.tool_validation.formats.base import Block, Format, Source, after_turn_ends
+from mlx_stack_proxy.tool_validation.formats.base import TURN_END, Block, Format, Source, after
 from mlx_stack_proxy.tool_validation.formats.table import ROWS
 from mlx_stack_proxy.tool_validation.text_calls import Rescued, rescue, rescue_cut
 from mlx_stack_proxy.tool_validation.tools import NO_TOOLS, ToolSet
@@ -74,7 +74,7 @@ def test_a_tool_that_was_not_offered_stays_text(name: str, text: str) -> None:
     found = rescue(text, TOOLS)
     assert found.calls == ()
     assert text.startswith(found.content)
-    assert after_turn_ends(text, len(found.content)) == len(text)
+    assert after(TURN_END, text, len(found.content)) == len(text)
 
 
 @pytest.mark.parametrize(("name", "text"), EACH)
@@ -82,7 +82,7 @@ def test_nothing_is_read_where_no_tools_are_offered(name: str, text: str) -> Non
     for found in (rescue(text, NO_TOOLS), rescue_cut(text, NO_TOOLS)):
         assert (found.calls, found.unknown) == ((), ())
         assert text.startswith(found.content)
-        assert after_turn_ends(text, len(found.content)) == len(text)
+        assert after(TURN_END, text, len(found.content)) == len(text)
 
 
 @pytest.mark.parametrize(

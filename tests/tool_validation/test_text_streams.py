@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from mlx_stack_proxy.tool_validation.formats.base import after_turn_ends
+from mlx_stack_proxy.tool_validation.formats.base import TURN_END, after
 from mlx_stack_proxy.tool_validation.formats.harmony import MESSAGE
 from mlx_stack_proxy.tool_validation.formats.table import ROWS, SHOWN
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
@@ -168,7 +168,7 @@ def test_any_text_cut_anywhere(text: str, cuts: list[int]) -> None:
     assert all(call.name in TOOLS for call in found.calls)
     if not (found.calls or MESSAGE in text):  # of Harmony only what it says is left
         assert text.startswith(found.content)
-        assert not text[after_turn_ends(text, len(found.content)) :].strip()
+        assert not text[after(TURN_END, text, len(found.content)) :].strip()
 
 
 def test_a_long_call_in_small_pieces_is_even() -> None:

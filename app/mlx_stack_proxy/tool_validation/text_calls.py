@@ -18,12 +18,13 @@ from dataclasses import replace
 from ..frozen import frozen
 from ..wire.call import Call
 from .formats.base import (
+    LITTER,
     MAX_CALLS,
     WINDOW,
     Exhausted,
     Source,
     Where,
-    after_tail,
+    after,
     begins_reply,
     json_object,
     skip_space,
@@ -257,7 +258,7 @@ class _Collector:
                     self._pieces.append(block.text)
                 self._calls += known
                 self._src.ends = row.ends
-                end = after_tail(scanner.text, block.end, KNOWN) if known else block.end
+                end = after(LITTER, scanner.text, block.end, KNOWN) if known else block.end
                 self._last_end = scanner.pos = scanner.floor = end
             else:
                 scanner.reject(candidate)
@@ -268,4 +269,4 @@ class _Collector:
 
 def _is_litter(piece: str) -> bool:
     """Whether the text around calls is only blanks, and marks that a server left there."""
-    return not piece[after_tail(piece, 0) :].strip()
+    return not piece[after(LITTER, piece, 0) :].strip()

@@ -38,11 +38,10 @@ VENDOR_MARK_BEGUN = re.compile(r"(?:<(?:[|｜][^\s<>|｜]{0,40}[|｜]?)?|\[(?:\|
 # With a token a template ends a turn, or with one of these: nobody writes them last but a server
 # that leaves them.
 PLAIN_ENDS = ("</s>", "<end_of_turn>", "<turn|>", "<seed:eos>", "[e~[")
-TURN_END = rf"{VENDOR_MARK}|{'|'.join(map(re.escape, PLAIN_ENDS))}"
-_TURN_END = re.compile(TURN_END)
+TURN_END = re.compile(rf"{VENDOR_MARK}|{'|'.join(map(re.escape, PLAIN_ENDS))}")
 # These, closing tags, and what else some servers leave after calls.
-_LITTER = re.compile(
-    rf"{TURN_END}|{CLOSING_TAG}|</(?:function_calls?|tool_use|use_tool|use_mcp_tool)>|<s>"
+LITTER = re.compile(
+    rf"{TURN_END.pattern}|{CLOSING_TAG}|</(?:function_calls?|tool_use|use_tool|use_mcp_tool)>|<s>"
     r"|<start_function_response>"
 )
 
@@ -113,24 +112,12 @@ class Source:
     def is_whole_reply(self, start: int, end: int) -> bool:
         """Whether only blanks, reasoning and leftover marks stand around ``start`` to ``end``."""
         echoes = self.ends is not None and self.ends.match(self.text, skip_space(self.text, end))
-        tail_end = end if echoes else after_tail(self.text, end)
+        tail_end = end if echoes else after(LITTER, self.text, end)
         return begins_reply(self.text, start, self.floor) and not self.text[tail_end:].strip()
 
 
-def after_tail(text: str, pos: int, but: Container[str] = ()) -> int:
-    """Return the index after the marks that a server left after a call which ends at ``pos``.
-
-    ``but``: marks that are none of them.
-    """
-    return _after(_LITTER, text, pos, but)
-
-
-def after_turn_ends(text: str, pos: int, but: Container[str] = ()) -> int:
-    """Return the index after the tokens at ``pos`` that end a turn; ``pos`` if there are none."""
-    return _after(_TURN_END, text, pos, but)
-
-
-def _after(marks: re.Pattern[str], text: str, pos: int, but: Container[str]) -> int:
+def after(marks: Stop, text: str, pos: int, but: Container[str] = ()) -> int:
+    """Return the index after the ``marks`` in a row at ``pos``, none of which is in ``but``."""
     while (mark := marks.match(text, skip_space(text, pos))) and mark[0] not in but:
         pos = mark.end()
     return pos

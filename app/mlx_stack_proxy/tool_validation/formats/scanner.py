@@ -22,7 +22,7 @@ from .base import (
     VENDOR_MARK_BEGUN,
     Format,
     Where,
-    after_turn_ends,
+    after,
     begins_reply,
     skip_space,
 )
@@ -47,8 +47,7 @@ MAX_JUDGED = 1_000  # places of one reply that are judged before the rest of it 
 
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
-_TURN_END = re.compile(TURN_END)
-_LISTED = re.compile(rf"(?::|{TURN_END})\Z")
+_LISTED = re.compile(rf"(?::|{TURN_END.pattern})\Z")
 _BARE = re.compile(r"\s*+(?:>(?=[{\[]))?+[{\[\w]")
 
 
@@ -217,7 +216,7 @@ class Scanner:
             return self._judged(end)
         if word in REASONING or word in SHOWN:
             return self._open(word, match)
-        if word not in KNOWN and _TURN_END.fullmatch(word):
+        if word not in KNOWN and TURN_END.fullmatch(word):
             return self._judge_end(start, final)
         is_own_tag = word in own_tags(self.tools.names)
         rows = [*([TOOL] if is_own_tag else ()), *ROWS.get(word, ())]
@@ -235,7 +234,7 @@ class Scanner:
 
     def _judge_end(self, start: int, final: bool) -> int | None:
         """Cut tokens off that end the reply, unless the text speaks of them."""
-        text, run_end = self.text, after_turn_ends(self.text, start, KNOWN)
+        text, run_end = self.text, after(TURN_END, self.text, start, KNOWN)
         index = skip_space(text, run_end)
         may_end = index == len(text) or (not final and _may_end_turn(text, index))
         spoken_of = start == 0 or text[start - 1] == " "

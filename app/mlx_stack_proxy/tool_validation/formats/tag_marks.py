@@ -14,6 +14,7 @@ from ...wire.json_text import write
 from ..tools import ToolSet
 from . import python_calls
 from .base import (
+    LITTER,
     NEVER,
     Block,
     Format,
@@ -22,7 +23,7 @@ from .base import (
     Source,
     Stop,
     Where,
-    after_tail,
+    after,
     end_or,
     json_object,
     marked,
@@ -301,7 +302,7 @@ def _read_tool(src: Source, start: int) -> Block | None:
     calls, end = reading
     if not text.endswith(f"</{tag[1]}>", 0, end) and text[end:].strip():
         return None
-    if text.startswith("</", skip_space(text, after_tail(text, end))):
+    if text.startswith("</", skip_space(text, after(LITTER, text, end))):
         return None  # the element is a part of a document's element
     return Block(end, tuple(calls))
 
