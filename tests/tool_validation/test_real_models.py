@@ -8,7 +8,7 @@ import pytest
 
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet
-from mlx_stack_proxy.tool_validation.unread import is_made_up_result
+from mlx_stack_proxy.tool_validation.unread import made_up_result
 from tests.tool_validation.calls import tool
 from tests.tool_validation.test_text_samples import ARGUMENTS, JSON, MOMO, TOOLS
 from tests.tool_validation.tool_replies import Json, asked, call, judged, message
@@ -214,4 +214,4 @@ def test_a_call_in_an_element_among_the_tools_is_one(text: str) -> None:
     ],
 )
 def test_a_result_is_nothing_that_a_model_gives(text: str, made_up: bool) -> None:
-    assert is_made_up_result(text) == made_up
+    assert (made_up_result(text) is not None) == made_up

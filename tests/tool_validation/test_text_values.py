@@ -116,7 +116,7 @@ def test_the_values_of_good_arguments_stay() -> None:
     ("raw", "end"),
     [
         ('{"title": "a "b" c"}', "}</tool_call>"),
-        ('{"path": "C:\\new\\d"}', "}</tool_call>"),
+        ('{"path": "x\\new\\d"}', "}</tool_call>"),
         ('{"title": "a", "title": "b"}', "}</tool_call>"),
         ('{"title": "cut of', ""),
     ],
