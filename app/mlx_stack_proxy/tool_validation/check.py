@@ -81,7 +81,7 @@ def check_call(
         if (checked := _as_it_came(unchanged, name, tools.compiled(name), options)) is not None:
             return checked
     original = text = _as_text(arguments)
-    rules = [] if isinstance(arguments, str) or not text else ["arguments_not_text"]
+    rules = ["arguments_not_text"] if text and text is not arguments else []
     if not is_known and options.repair:
         if (call := _written_in_the_name(name, text, tools)) is not None:
             tool, text = call.name, call.arguments
