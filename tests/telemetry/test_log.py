@@ -11,7 +11,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mlx_stack_proxy import log
-from mlx_stack_proxy.settings import ObservabilitySettings
+from mlx_stack_proxy.engine.outcome import Outcome, Remarks
+from mlx_stack_proxy.engine.record import record_of
+from mlx_stack_proxy.engine.steps import Deliver
+from mlx_stack_proxy.main import build_services
+from mlx_stack_proxy.settings import ObservabilitySettings, Settings
+from mlx_stack_proxy.telemetry import accounts
+from tests.engine.exchanges import exchange
+from tests.support.running_proxy import proxy_config
 
 
 class Full:
@@ -81,3 +88,17 @@ def test_no_line_has_a_control_character(monkeypatch: pytest.MonkeyPatch) -> Non
     (line,) = pieces
     assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", line[:-1])
     assert json.loads(line)["text"] == text
+
+
+def test_the_line_of_an_exchange_says_what_it_took(capsys: pytest.CaptureFixture[str]) -> None:
+    """A guided reply is right at once, and so is one that an earlier second opinion confirmed."""
+    log.configure(ObservabilitySettings(log_format="json"), libraries=False)
+    services = build_services(Settings(**proxy_config("http://127.0.0.1:9")))
+    one, guided = exchange(), Remarks(reply_notes={"Repairs": "guided"})
+    one.outcomes = [Outcome("fast", reason="loop_detected", remarks=guided)]
+    one.steps.append(Deliver())
+    accounts.close(services, record_of(one, "ok", 100.0, 1.0), "ok", 2.0)
+    line = json.loads(capsys.readouterr().err)
+    assert (line["repairs"], line["failed"]) == ("guided", ["fast:loop_detected:200"])
+    assert (line["event"], line["attempts"], line["retries"]) == ("exchange", 1, 0)
+    assert "escalated_from" not in line and line["seconds"] == 2.0

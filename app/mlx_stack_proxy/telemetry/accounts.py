@@ -36,8 +36,6 @@ _COUNTED = {
     "tier_degraded": "down",
 }
 
-_LOGGED = ("retries", "attempts", "stream", "seconds")  # of each exchange, 0 and false as well
-
 tier_label = records.tier_label
 
 
@@ -214,21 +212,22 @@ def store_changed(services: Shared, why: str | None) -> None:
 def close(services: Shared, record: Record, outcome: str, seconds: float) -> None:
     """Log an ended exchange's line. ``outcome``, ``seconds``: to its last byte."""
     services.metrics.observe("request_seconds", seconds, record.tier)
-    fields: dict[str, Any] = {
-        "request_id": record.id,
-        "session": f"{record.session_source};{record.session[:12]}",
-        "tier": record.model if record.tier == records.OTHER else record.tier,
-        "outcome": outcome,
-        "attempts": sum(attempt.called for attempt in record.attempts),
-        "retries": sum(attempt.then == "retry" for attempt in record.attempts),
-        "stream": record.stream,
-        "seconds": round(seconds, 4),
+    called = [attempt for attempt in record.attempts if attempt.called]
+    told = {
+        "failed": [f"{one.tier}:{one.reason}:{one.figures.status}" for one in called if one.reason],
+        "escalated_from": record.escalated_from,
+        "reason": record.escalation_reason,
+        "repairs": record.repairs,
     }
-    if not record.plain:
-        called = [one for one in record.attempts if one.called and one.reason]
-        fields["failed"] = [f"{one.tier}:{one.reason}:{one.figures.status}" for one in called]
-        fields["escalated_from"] = record.escalated_from
-        fields["reason"] = record.escalation_reason
-        fields["repairs"] = record.repairs
-        fields = {name: value for name, value in fields.items() if value or name in _LOGGED}
-    log.get().info("exchange", **fields)
+    log.get().info(
+        "exchange",
+        request_id=record.id,
+        session=f"{record.session_source};{record.session[:12]}",
+        tier=record.model if record.tier == records.OTHER else record.tier,
+        outcome=outcome,
+        attempts=len(called),
+        retries=sum(attempt.then == "retry" for attempt in record.attempts),
+        stream=record.stream,
+        seconds=round(seconds, 4),
+        **{name: value for name, value in told.items() if value},
+    )
