@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from ..engine.record import OTHER
-from .counters import BROKEN_PARTS, failed_of, parts_of
+from .counters import BROKEN_PARTS, failed_of
 
 Report = Mapping[str, Any]
 Counts = Mapping[str, float]
@@ -97,7 +97,7 @@ def _agent(name: str, counts: Counts) -> str:
 
 
 def _replies(report: Report) -> list[str]:
-    totals, parts = report["totals"], parts_of(report["totals"])
+    totals, parts = report["totals"], report["parts"]
     broken = sum(parts.get(part, 0) for part in BROKEN_PARTS)
     whole, seen = broken + parts.get("right", 0), parts.get("failed", 0)
     lines = []
