@@ -20,7 +20,7 @@ from ..errors import invalid
 from ..wire import sse, thoughts
 from ..wire.chat import ChatRenderer
 from ..wire.chunks import ChunkReader, MalformedChunk
-from ..wire.delta import OTHER, Delta, render
+from ..wire.delta import OTHER, Delta, UpstreamErrorEvent, render
 from ..wire.dialect import DialectRenderer
 from ..wire.reply import MAX_CALLS, Reply
 from ..wire.usage import UsageCheck
@@ -266,49 +266,45 @@ class Attempt:
                     self.reply.finish_all()
                 self._end_of_stream()
                 self._renderer.end(delta.raw)
-            if self.over and not self.reply.whole:
+            if (self.verdict is not None or self.done) and not self.reply.whole:
                 return
 
     def _take(self, delta: Delta, out: list[bytes]) -> None:
-        verdict = self._show(delta)
-        if self.reply.whole:
+        reply, gate = self.reply, self._gate
+        reply.take(delta)
+        verdict = _TOO_MANY if reply.overfull else self._pipeline.watch(reply, delta)
+        if delta.error is not None:
+            verdict = self._failure_inside(delta.error)
+        if reply.whole:
             # The model has written all already. The stages' mending does what a cut would.
             if not isinstance(verdict, Cut) or verdict is _TOO_MANY:
                 self.verdict = self.verdict or verdict
             self._hold(delta)
-            return
-        self.verdict = verdict
-        if verdict is not None:
+        elif verdict is not None:
+            self.verdict = verdict
             if isinstance(verdict, Cut):
                 self._hold(delta)
-            return
-        gate = self._gate
-        for one in gate.push(delta) if not gate.closed else ():
-            if self.identity is None:
-                top = self._reader.top()
-                self.identity = {key: top[key] for key in ("id", "created")}
-            self._other_out = self._other_out or bool(one.kinds & OTHER)
-            self.reply.let_out(one)
-            out.append(self._renderer.let_out(one))
-        if gate.closed:
-            self._hold(delta)
-        if self._held_bytes + gate.waiting_bytes > MAX_HELD:
-            self.verdict = _TOO_LONG
+        else:
+            for one in gate.push(delta) if not gate.closed else ():
+                if self.identity is None:
+                    top = self._reader.top()
+                    self.identity = {key: top[key] for key in ("id", "created")}
+                self._other_out = self._other_out or bool(one.kinds & OTHER)
+                reply.let_out(one)
+                out.append(self._renderer.let_out(one))
+            if gate.closed:
+                self._hold(delta)
+            if self._held_bytes + gate.waiting_bytes > MAX_HELD:
+                self.verdict = _TOO_LONG
 
-    def _show(self, delta: Delta) -> Verdict | None:
-        """Add a frame to the reply and show it to the stages; a verdict ends the attempt."""
-        self.reply.take(delta)
-        if self.reply.overfull:
-            return _TOO_MANY
-        verdict = self._pipeline.watch(self.reply, delta)
-        if delta.error is not None:
-            # A chat template refuses our words before the reply begins, never later.
-            may_be_ours = self.speaks_after_result and not self.reply.choices
-            message = delta.error.message or delta.error.type
-            return repetition_inside(message) or failure_inside(
-                message, speaks_after_result=may_be_ours, tools=bool(self._client_request.tools)
-            )
-        return verdict
+    def _failure_inside(self, error: UpstreamErrorEvent) -> Verdict:
+        """Return the verdict on an error inside a stream."""
+        # A chat template refuses our words before the reply begins, never later.
+        may_be_ours = self.speaks_after_result and not self.reply.choices
+        message = error.message or error.type
+        return repetition_inside(message) or failure_inside(
+            message, speaks_after_result=may_be_ours, tools=bool(self._client_request.tools)
+        )
 
     def _hold(self, delta: Delta) -> None:
         """Hold a frame, after those that the gate held, for the reply's end."""

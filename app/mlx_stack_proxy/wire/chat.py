@@ -57,7 +57,7 @@ class ChatRenderer:
     def let_out(self, delta: Delta) -> bytes:
         """Return the bytes for a frame that may go out now."""
         self._has_role = True
-        return self._frame(delta)
+        return delta.raw if delta.usage is None and not self._changes else self._frame(delta)
 
     def hold(self, delta: Delta) -> None:
         """Keep a frame for the reply's end. Raises :class:`MalformedChunk`."""
