@@ -45,20 +45,23 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that ``data`` completes. Raises :class:`FrameTooLong`."""
-        if not self._started:
-            data = self._skip_bom(data)
-            if not self._started:
-                return []
         # `find` is cheaper than `in`, which first tries to take the bytes for a number.
         plain = data.startswith(b"data: ") and data.endswith(b"\n\n") and data.find(b"\r") < 0
         if plain and not self._buffer:
             # Nearly every read of a real stream: whole events, LF only; mostly just one.
+            self._started = True
             if data.find(b"\n") == len(data) - 2:
                 return [Frame(data, data[6:-2])]
             lines = data[6:-2].split(b"\n\ndata: ")
             if data.count(b"\n") == 2 * len(lines):  # no event has a second line
                 return [Frame(b"data: " + line + b"\n\n", line) for line in lines]
         self._buffer += data
+        if not self._started:
+            if _BOM.startswith(self._buffer[:4]):
+                return []  # perhaps a part of it
+            self._started = True
+            if self._buffer.startswith(_BOM):
+                del self._buffer[: len(_BOM)]
         return self._cut()
 
     @property
@@ -68,19 +71,10 @@ class FrameReader:
 
     def finish(self) -> Frame | None:
         """Return the frame that the stream's end left without its blank line; None if none."""
-        raw = bytes(self._buffer)
+        raw = bytes(self._buffer) if self._started else b""
         self._buffer.clear()
         self._scanned = 0
         return _frame(raw) if raw.strip() else None
-
-    def _skip_bom(self, data: bytes) -> bytes:
-        self._buffer += data
-        if len(self._buffer) < len(_BOM) and _BOM.startswith(bytes(self._buffer)):
-            return b""
-        self._started = True
-        data = bytes(self._buffer)
-        self._buffer.clear()
-        return data.removeprefix(_BOM)
 
     def _cut(self) -> list[Frame]:
         frames = []
