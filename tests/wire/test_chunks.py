@@ -108,6 +108,27 @@ def test_a_delta_brings_these(delta: Json, found: Brought) -> None:
     assert (brought(later) if later is not None else {}) == found, "also within a stream"
 
 
+def test_text_that_comes_in_one_read_may_be_one_delta() -> None:
+    def word(text: str, index: int = 0, **more: Any) -> Json:
+        return chunk({"content": text, **more}, index=index)
+
+    said = [word("", role="assistant"), word("a"), word("b"), word("c"), word("", reasoning="r")]
+    said += [word("d"), word("x", 1), word("y", 1), word("e"), chunk({}, "stop")]
+    frames = [Frame(data(one), json.dumps(one).encode()) for one in said]
+    found, replies = [], []
+    for joins in (True, False):
+        one, reply = ChunkReader("id", "model", joins=joins), Reply()
+        for delta in one.read_all(frames):
+            reply.take(delta)
+            found.append(delta.texts)
+        choices = reply.choices.items()
+        counts = [(index, one.text, one.reasoning, one.written.count) for index, one in choices]
+        replies.append((counts, reply.pieces))
+    joined = [texts for texts in found if texts]
+    assert joined == [["a", "b", "c"], ["d"], ["x", "y"], ["e"]]
+    assert replies[0] == replies[1]
+
+
 def test_a_finish_comes_with_what_it_finishes() -> None:
     assert brought(given(chunk({"content": "a"}, "stop", index=1))) == {
         "text": "a",

@@ -122,56 +122,46 @@ DECODE: Final = msgspec.json.Decoder(Chunk).decode
 _OF_CHUNK: Final = frozenset(Chunk.__struct_fields__) | {"error"}
 _OF_CHOICE: Final = frozenset({"index", "delta", "finish_reason"})
 _OF_CALL: Final = frozenset({"index", "id", "type", "function"})
+_OF_FUNCTION: Final = frozenset({"name", "arguments"})
 _TEXTS: Final = ("role", "refusal", *REASONING_FIELDS)
+_OF_DELTA: Final = frozenset({"content", "tool_calls", "function_call", *_TEXTS})
 
 
 def typed(raw: bytes, formed: Mapping[str, Any]) -> Delta:
     """Return a chunk in form as a delta."""
-    delta = Delta(raw)
+    delta = Delta(raw, usage=formed.get("usage") or None)
     if error := formed.get("error"):
         delta.error = read_error(error)
-    more = {k: v for k, v in formed.items() if k not in _OF_CHUNK and v is not None}
+    more = _others(formed, _OF_CHUNK)
     rest: list[dict[str, Any]] = []
     for choice in formed.get("choices") or ():
-        index = choice["index"]
-        said, others = _said(choice["delta"])
-        delta.choices.append(ChoiceDelta(index, said, choice.get("finish_reason")))
+        index, fields = choice["index"], choice["delta"]
+        content, function = fields.get("content"), fields.get("function_call")
+        calls = [*(fields.get("tool_calls") or ())]
+        if function:
+            calls.append(as_function(function, index=0))
+        said = Said(text_of(content), **{name: fields.get(name) for name in _TEXTS})
+        said.tool_calls = [_piece(place, call) for place, call in enumerate(calls)]
+        others = _others(fields, _OF_DELTA)
+        if not isinstance(content, str | None):
+            others["content"] = content
         if (
             others.get("audio")
             or others.get("images")
             or ("content" in others and not said.content)
         ):
             delta.other = (*delta.other, index)
-        fields = {k: v for k, v in choice.items() if k not in _OF_CHOICE and v is not None}
-        if fields or others:
-            rest.append({"index": index, "delta": others, **fields})
-    if rest:
-        more["choices"] = rest
-    delta.more = more or None
-    delta.usage = formed.get("usage") or None
+        delta.choices.append(ChoiceDelta(index, said, choice.get("finish_reason")))
+        of_choice = _others(choice, _OF_CHOICE)
+        if of_choice or others:
+            rest.append({"index": index, "delta": others, **of_choice})
+    delta.more = more | {"choices": rest} if rest else more or None
     return delta
 
 
-def _said(fields: Mapping[str, Any]) -> tuple[Said, dict[str, Any]]:
-    """Return what a delta in form says, and its fields that only the client reads."""
-    said = Said()
-    others: dict[str, Any] = {}
-    for key, value in fields.items():
-        if key in _TEXTS:
-            setattr(said, key, value)
-        elif key == "content":
-            said.content = text_of(value)
-            if not isinstance(value, str | None):
-                others[key] = value
-        elif key == "tool_calls":
-            said.tool_calls = [_piece(place, call) for place, call in enumerate(value or ())]
-        elif key == "function_call":
-            if value:
-                call = _piece(0, as_function(value, index=0))
-                said.tool_calls = [*(said.tool_calls or ()), call]
-        elif value is not None:
-            others[key] = value
-    return said, others
+def _others(fields: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
+    """Return the fields that only the client reads."""
+    return {key: value for key, value in fields.items() if key not in known and value is not None}
 
 
 def _piece(position: int, call: dict[str, Any]) -> CallPiece:
@@ -183,9 +173,8 @@ def _piece(position: int, call: dict[str, Any]) -> CallPiece:
         arguments = orjson.dumps(arguments).decode()
     name, kind, index = string_of(function.get("name")), call.get("type"), index_of(call, position)
     whole = kind == "function" or (kind is None and not name)
-    more = {k: v for k, v in call.items() if k not in _OF_CALL}
-    inner = {k: v for k, v in function.items() if k not in ("name", "arguments")}
-    if inner:
+    more = _others(call, _OF_CALL)
+    if inner := _others(function, _OF_FUNCTION):
         more["function"] = inner
     return OddPiece(
         index,
