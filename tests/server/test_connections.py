@@ -7,12 +7,14 @@ import contextlib
 import json
 import resource
 from pathlib import Path
+from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from mlx_stack_proxy.server import open_files
 from tests.server.asking import CHAT, body
-from tests.server.sockets import post, request
+from tests.server.sockets import post, raw_answer, request
 from tests.support.proxy_process import ProxyProcess
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
@@ -31,6 +33,48 @@ async def answer(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
         first = await reader.readuntil(b"\r\n\r\n")
         length = int(first.lower().partition(b"content-length: ")[2].partition(b"\r")[0])
         return first, await reader.readexactly(length)
+
+
+class Recording:
+    """A transport that notes each write."""
+
+    def __init__(self, transport: asyncio.Transport, written: list[bytes]) -> None:
+        self._transport, self._written = transport, written
+
+    def write(self, data: bytes) -> None:
+        self._written.append(data)
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+async def test_a_whole_response_is_one_write(
+    upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[bytes] = []
+    made = HttpToolsProtocol.connection_made
+    monkeypatch.setattr(
+        HttpToolsProtocol,
+        "connection_made",
+        lambda self, transport: made(self, Recording(transport, written)),  # type: ignore[arg-type]
+    )
+    upstream.always(text_stream("Hi"))
+    reader, writer = await proxy.raw(post(body()))
+    head, content = await answer(reader)
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n") and b"\r\ndate: " in head
+    assert json.loads(content)["choices"][0]["message"]["content"] == "Hi"
+    writer.write(request(CHAT, b"", method="GET"))  # over the same connection
+    assert (await answer(reader))[0].startswith(b"HTTP/1.1 405 ")
+    writer.write(request(CHAT, b"{}", "connection: close"))
+    head, content = await answer(reader)
+    assert head.startswith(b"HTTP/1.1 400 ") and b"\r\nconnection: close\r\n" in head
+    assert await reader.read() == b""
+    assert len(written) == 3
+    assert await raw_answer(proxy, request("/v1/x", b"", "connection: close", method="TRACE"))
+    whole = await raw_answer(proxy, request(CHAT, b"", "connection: close", method="HEAD"))
+    assert whole.startswith(b"HTTP/1.1 405 ") and whole.endswith(b"\r\n\r\n")
+    assert len(written) == 5
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one write", "later"])
