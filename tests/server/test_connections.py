@@ -75,6 +75,12 @@ async def test_a_whole_response_is_one_write(
     whole = await raw_answer(proxy, request(CHAT, b"", "connection: close", method="HEAD"))
     assert whole.startswith(b"HTTP/1.1 405 ") and whole.endswith(b"\r\n\r\n")
     assert len(written) == 5
+    streamed = await raw_answer(
+        proxy, request(CHAT, json.dumps(body(stream=True)).encode(), "connection: close")
+    )
+    assert streamed.startswith(b"HTTP/1.1 200 ") and streamed.endswith(b"\r\n0\r\n\r\n")
+    assert written[5].startswith(b"HTTP/1.1 200 ") and b"\r\n\r\n" in written[5][:-4]
+    assert b"".join(written[5:]) == streamed
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one write", "later"])

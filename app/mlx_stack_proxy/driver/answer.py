@@ -87,15 +87,14 @@ class Answer:
             await asyncio.wait(self._late_writes)
 
     async def _write(self, data: bytes) -> None:
-        if not self.downstream.started:
-            attempt = self.newest
-            remarks = attempt.remarks() if attempt is not None else Remarks()
-            await self._start_stream(remarks, attempt.public if attempt is not None else [])
-        await self.downstream.write(data)
-
-    async def _start_stream(self, remarks: Remarks | None, public: RawHeaders) -> None:
+        if self.downstream.started:
+            await self.downstream.write(data)
+            return
+        attempt = self.newest
+        remarks = attempt.remarks() if attempt is not None else Remarks()
+        public = attempt.public if attempt is not None else []
         headers = [*EVENT_STREAM, *self._own_headers(remarks), *public]
-        await self.downstream.start(200, headers)
+        await self.downstream.begin(200, headers, data)
 
     def _own_headers(self, remarks: Remarks | None = None) -> RawHeaders:
         self._said = response_headers.values(self.exchange, remarks, self.memory.pressure)
@@ -112,10 +111,12 @@ class Answer:
             return
         fields, note = self._closing_values()
         metadata = fields if self.metadata else None
-        if not self.downstream.started:
-            await self._start_stream(None, attempt.public)
-            note = b""
-        await self.downstream.end(self._unsent + attempt.rest(note, metadata))
+        if self.downstream.started:
+            await self.downstream.end(self._unsent + attempt.rest(note, metadata))
+            return
+        headers = [*EVENT_STREAM, *self._own_headers(), *attempt.public]
+        data = self._unsent + attempt.rest(b"", metadata)
+        await self.downstream.begin(200, headers, data, more=False)
 
     async def _pass_on(self, step: PassOn) -> None:
         if self.downstream.started or self.exchange.encoder is not None:

@@ -8,9 +8,10 @@ from typing import Any
 from .headers import RawHeaders
 
 Send = Callable[[Any], Awaitable[None]]
-SendWhole = Callable[[int, RawHeaders, bytes], Awaitable[None]]
-# ASGI's name for our server's extension: a function that sends a whole response in one write.
-WHOLE = "mlx_stack.whole"
+# Status, headers, the first bytes of the body, and whether more follow.
+Begin = Callable[[int, RawHeaders, bytes, bool], Awaitable[None]]
+# ASGI's name for our server's extension: it writes a response's head and first bytes at once.
+BEGIN = "mlx_stack.begin"
 
 EVENT_STREAM: RawHeaders = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -30,25 +31,43 @@ class Downstream:
     sees that the response isn't whole.
     """
 
-    __slots__ = ("_clock", "_whole", "last_write", "send", "started", "writing")
+    __slots__ = ("_begin", "_clock", "last_write", "send", "started", "writing")
 
-    def __init__(
-        self, send: Send, clock: Callable[[], float], whole: SendWhole | None = None
-    ) -> None:
+    def __init__(self, send: Send, clock: Callable[[], float], begin: Begin | None = None) -> None:
         self.send = send
-        self._whole = whole  # None: the server sends status and body one after the other
+        self._begin = begin  # None: the server has no such extension
         self._clock = clock
         self.started = False  # status and headers have gone out
         self.writing = False  # a write waits for the client
         self.last_write = clock()  # when the last write ended, on the event loop's clock
 
     async def start(self, status: int, headers: RawHeaders) -> None:
+        """Send status and headers alone, because the body may stay away for long."""
         self.writing = True
         try:
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
             self.started = True
         finally:
             self.writing = False
+
+    async def begin(
+        self, status: int, headers: RawHeaders, data: bytes, *, more: bool = True
+    ) -> None:
+        """Send status and headers with the first bytes of the body. ``more``: more will follow.
+
+        If a wait is cancelled, nothing of ``data`` has gone out.
+        """
+        if self._begin is None:
+            await self.start(status, headers)
+            await (self.write(data) if more else self.end(data))
+            return
+        self.writing = True
+        try:
+            await self._begin(status, headers, data, more)
+            self.started = True
+        finally:
+            self.writing = False
+            self.last_write = self._clock()
 
     async def write(self, data: bytes) -> None:
         """Send a part of the body; wait while the client reads more slowly than we write.
@@ -66,15 +85,5 @@ class Downstream:
         await self.send({"type": "http.response.body", "body": data, "more_body": False})
 
     async def whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send a whole response: in one piece if the server can."""
-        headers = [*headers, content_length(body)]
-        if self._whole is None:
-            await self.start(status, headers)
-            await self.end(body)
-            return
-        self.writing = True
-        try:
-            await self._whole(status, headers, body)
-            self.started = True
-        finally:
-            self.writing = False
+        """Send a whole response."""
+        await self.begin(status, [*headers, content_length(body)], body, more=False)

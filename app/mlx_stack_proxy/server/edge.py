@@ -20,7 +20,7 @@ from starlette.requests import ClientDisconnect
 from .. import log
 from ..driver import response_headers
 from ..driver.services import Services
-from ..engine.downstream import WHOLE, Downstream, Send, content_length
+from ..engine.downstream import BEGIN, Downstream, Send, content_length
 from ..engine.headers import RawHeaders
 from ..engine.watch import Receive
 from ..errors import INVALID_REQUEST, ProxyError, invalid, shutting_down
@@ -83,8 +83,8 @@ class Edge:
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, have it answered, and turn an error into a response."""
         services = self._services
-        whole = (scope.get("extensions") or {}).get(WHOLE, {}).get("send")
-        downstream = Downstream(send, asyncio.get_running_loop().time, whole)
+        begin = (scope.get("extensions") or {}).get(BEGIN, {}).get("begin")
+        downstream = Downstream(send, asyncio.get_running_loop().time, begin)
         request = Incoming(scope, receive, downstream, self._bodies)
         services.life.running += 1
         try:
@@ -172,8 +172,8 @@ class Edge:
         if not unread:
             await downstream.whole(*reply)
             return
-        await downstream.start(reply.status, [*reply.headers, content_length(reply.body)])
-        await downstream.write(reply.body)
+        headers = [*reply.headers, content_length(reply.body)]
+        await downstream.begin(reply.status, headers, reply.body)
         # Read the rest of the body for a while. Most clients look for the answer only after they
         # have sent it all; a connection closed before would be reset, and the answer lost.
         with contextlib.suppress(TimeoutError):

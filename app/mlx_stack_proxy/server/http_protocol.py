@@ -22,7 +22,7 @@ import re
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from ..engine.downstream import WHOLE, content_length
+from ..engine.downstream import BEGIN, content_length
 from ..engine.headers import RawHeaders
 from ..errors import ProxyError, invalid
 from .app import ProxyApp
@@ -103,7 +103,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._head_bytes = 0
-        self.scope["extensions"] = {WHOLE: {"send": self._send_whole}}
+        self.scope["extensions"] = {BEGIN: {"begin": self._begin}}
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
@@ -171,20 +171,29 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write(_head(reply.status, headers) + reply.body)
         self.transport.close()
 
-    async def _send_whole(self, status: int, headers: RawHeaders, body: bytes) -> None:
-        """Send a whole response in one write, where uvicorn's ``send`` makes two."""
+    async def _begin(self, status: int, headers: RawHeaders, data: bytes, more: bool) -> None:
+        """Write a response's head and the first bytes of its body at once; uvicorn's ``send`` does
+        that in two writes, and sends what follows. ``more``: more will follow."""
         cycle = self.cycle
         if self.flow.write_paused and not cycle.disconnected:
             await self.flow.drain()
         if cycle.disconnected:
             return
+        if not any(name == b"content-length" for name, _ in headers):
+            cycle.chunked_encoding = True
+            headers = [*headers, (b"transfer-encoding", b"chunked")]
+            data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""
+            data += b"" if more else b"0\r\n\r\n"
         if _CLOSE in headers:
             cycle.keep_alive = False
         elif not cycle.keep_alive:
             headers = [*headers, _CLOSE]
-        body = b"" if cycle.scope["method"] == "HEAD" else body
-        self.transport.write(_head(status, cycle.default_headers + headers) + body)
-        cycle.response_started = cycle.response_complete = True
+        data = b"" if cycle.scope["method"] == "HEAD" else data
+        self.transport.write(_head(status, cycle.default_headers + headers) + data)
+        cycle.response_started, cycle.waiting_for_100_continue = True, False
+        if more:
+            return
+        cycle.response_complete = True
         cycle.message_event.set()
         if not cycle.keep_alive:
             self.transport.close()
