@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 
-from mlx_stack_proxy.state import transactions
+from mlx_stack_proxy.state import sqlite
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, Limit, Sizes, StoreError
 from tests.support.storing import commit, settle
@@ -43,7 +43,7 @@ async def count(store: SqliteStore, name: str, start: int, stop: asyncio.Event) 
 
 async def main(path: str, sessions: int) -> None:
     # So that a kill often comes while the write-ahead log is moved into the file.
-    transactions.HOUSEKEEPING_SECONDS = 0.01
+    sqlite.HOUSEKEEPING_SECONDS = 0.01
     store = SqliteStore(path, SIZES)
     await store.open()
     stop = asyncio.Event()

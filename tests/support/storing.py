@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from orjson import dumps
+
 from mlx_stack_proxy.state.hourly import Deltas
-from mlx_stack_proxy.state.store import BreakerState, Change, Limit, Settlement, Store
+from mlx_stack_proxy.state.store import BreakerState, Change, KeptEvent, Limit, Settlement, Store
 
 
 async def commit(
@@ -23,7 +25,8 @@ async def settle(
 
 
 async def add_events(store: Store, events: Sequence[Mapping[str, Any]]) -> None:
-    await store.write(Change(events=events), 0.0)
+    kept = [KeptEvent(e["time"], e["kind"], e["session"], dumps(e).decode()) for e in events]
+    await store.write(Change(events=kept), 0.0)
 
 
 async def add_counts(store: Store, counts: Deltas) -> None:

@@ -1,4 +1,4 @@
-"""The rules by which exchanges change the tables of a SQLite database, and what is read of them.
+"""What each change and each question is in SQL.
 
 Nothing is kept in memory: each method reads the rows that it needs and writes those that it
 changes. The caller begins and ends the transactions. All methods block and raise ``sqlite3.Error``.
@@ -14,11 +14,14 @@ from typing import Any, Final
 import orjson
 
 from .hourly import Counts, HourKey, add, hour_of
-from .rolling_hour import RollingHour
 from .schema import dumps
-from .spending import SESSION, Spending
 from .store import (
     ESTIMATED,
+    LAG,
+    MINUTE,
+    MINUTES,
+    MOST_TOKENS,
+    SESSION,
     BreakerState,
     Change,
     EventQuery,
@@ -30,30 +33,27 @@ from .store import (
     Sticky,
 )
 
-SPARE_ACCOUNTS = (
-    1_000  # token accounts without a session: of parents, of sessions that were forgotten
-)
-SHARE = 100  # one of so many rows beyond a bound is forgotten at once, because finding them costs
+SPARE_ACCOUNTS = 1_000  # token accounts of parents and of sessions that were forgotten
 STEP = 200  # rows of a kind that one step of the housekeeping forgets
 
-_PUT_SESSION: Final = (
-    "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (session) DO UPDATE SET "
-    "turns = excluded.turns, tier = excluded.tier, first_seen = excluded.first_seen, "
-    "last_seen = excluded.last_seen, sticky = excluded.sticky, replies = excluded.replies, "
-    "agent = excluded.agent, request_id = excluded.request_id"
+_SESSION: Final = (
+    "SELECT turns, tier, first_seen, last_seen, sticky, replies, agent, request_id, used, touched "
+    "FROM (SELECT 1) LEFT JOIN sessions ON session = ? LEFT JOIN purses ON purse = ?"
+)
+_PUT_ACCOUNT: Final = (
+    "INSERT INTO purses VALUES (?1, ?2, ?3, ?4) ON CONFLICT (purse) "
+    "DO UPDATE SET used = ?2, most = ?3, touched = max(touched, ?4)"
+)
+# A minute that lies ahead was counted by a clock that has been put back since.
+_HOUR: Final = (
+    "SELECT coalesce(sum(tokens) FILTER (WHERE minute > ?2 - 60), 0), "
+    "coalesce(min(minute), ?2), coalesce(max(minute), ?2) FROM hours WHERE scope = ?1"
+)
+_ADD_TO_HOUR: Final = (
+    "INSERT INTO hours VALUES (?, ?, ?) "
+    "ON CONFLICT (scope, minute) DO UPDATE SET tokens = tokens + excluded.tokens"
 )
 _LISTED: Final = "FROM sessions WHERE last_seen >= ?1 AND (?2 IS NULL OR agent = ?2)"
-# The API key's part of a session's hash, which may be empty, in sessions' and purses' names.
-_KEY: Final = {"sessions": "substr(session, 33)", "purses": "substr(purse, 41)"}
-_FORGET_SESSIONS: Final = (
-    "DELETE FROM sessions WHERE session IN (SELECT session FROM sessions "  # noqa: S608
-    f"WHERE ?1 IS NULL OR {_KEY['sessions']} = ?1 ORDER BY last_seen LIMIT min(?2, ?3))"
-)
-_FORGET_ACCOUNTS: Final = (
-    "DELETE FROM purses WHERE purse IN (SELECT purse FROM "  # noqa: S608
-    f"(SELECT purse, most FROM purses WHERE ?1 IS NULL OR {_KEY['purses']} = ?1 "
-    "ORDER BY touched LIMIT ?2) ORDER BY most LIMIT ?3)"
-)
 # SQL conditions on an event, by the EventQuery field that asks for them.
 _CONDITIONS: Final = {
     "after": "number > :after",
@@ -67,8 +67,8 @@ _CONDITIONS: Final = {
 }
 # What the housekeeping forgets, oldest first; only old events leave gaps in the numbers.
 _OLD_EVENTS: Final = (
-    "DELETE FROM events WHERE number IN (SELECT number FROM events "
-    "WHERE time < ? OR number <= (SELECT max(number) FROM events) - ? LIMIT ?)"
+    "DELETE FROM events WHERE number IN (SELECT number FROM events ORDER BY number LIMIT ?3) "
+    "AND (time < ?1 OR number <= (SELECT max(number) FROM events) - ?2)"
 )
 _OLD_RECORDS: Final = (
     "DELETE FROM records WHERE number IN (SELECT number FROM (SELECT number, sum(length(body)) "
@@ -85,24 +85,26 @@ class Database:
         self._run = connection.execute
         self._sizes = sizes
         self._ttl = sizes.session_ttl
-        # By table: how many rows may be added before they are counted again.
-        self._room = {"sessions": 0, "purses": 0}
 
-    # Sessions
+    # Sessions and their tokens
 
     def load(
         self, session: str, now: float, limits: Sequence[Limit], reserved: int
     ) -> SessionState:
         """Return a session as ``Store.load`` does; ``reserved``: what is set aside in its scope."""
         scope = SESSION + session
-        own, estimated = Limit(scope, None, False), Limit(scope + ESTIMATED, None, False)
-        spending = Spending(self.connection, (own, *limits), now, self._ttl, session)
-        counts = {limit.scope: spending.used(limit) for limit in limits}
-        turns, tier, first_seen, last_seen, sticky, replies, *asked = spending.row or _fresh(now)
-        tokens = (spending.used(own), reserved, spending.used(estimated))
+        *row, used, touched = self._run(_SESSION, (session, scope)).fetchone()
+        own = orjson.loads(used) if used is not None and now - touched <= self._ttl else {}
+        accounts = {scope: own}
+        counts = {limit.scope: self._used(limit, now, accounts) for limit in limits}
+        turns, tier, first_seen, last_seen, sticky, replies, agent, request_id = self._fresh(
+            row, now
+        )
         return SessionState(  # all its fields, in their order: by name it takes twice as long
             session,
-            *tokens,
+            own.get("", 0),
+            reserved,
+            own.get(ESTIMATED, 0),
             counts,
             turns,
             tier,
@@ -110,8 +112,34 @@ class Database:
             first_seen,
             last_seen,
             tuple(replies.split("\n")) if replies else (),
-            *asked,
+            agent,
+            request_id,
         )
+
+    def used(self, limits: Sequence[Limit], now: float) -> dict[str, int]:
+        """Return by scope the tokens that are used under some limits."""
+        accounts: dict[str, dict[str, int]] = {}
+        return {limit.scope: self._used(limit, now, accounts) for limit in limits}
+
+    def resets_in(self, limit: Limit, tokens: int, now: float) -> float:
+        """Return the seconds until ``tokens`` fit, if no one spends from the scope meanwhile."""
+        if not limit.rolling:
+            select = "SELECT touched FROM purses WHERE purse = ?"
+            row = self._run(select, (_account_of(limit.scope)[0],)).fetchone()
+            return max(0.0, row[0] + self._ttl - now) if row is not None else self._ttl
+        minute = int(now // MINUTE)
+        excess = self._hour(limit.scope, minute)[0] + tokens - (limit.most or 0)
+        select = "SELECT minute, tokens FROM hours WHERE scope = ? AND minute > ? ORDER BY minute"
+        for spent_at, spent in self._run(select, (limit.scope, minute - MINUTES)):
+            excess -= spent
+            if excess <= 0:
+                return max(0.0, (spent_at + MINUTES) * MINUTE - now)
+        return MINUTES * MINUTE
+
+    def delete(self, session: str) -> bool:
+        """Forget a session as ``Store.delete`` does."""
+        self._run("DELETE FROM purses WHERE purse = ?", (SESSION + session,))
+        return self._run("DELETE FROM sessions WHERE session = ?", (session,)).rowcount > 0
 
     def sessions(self, now: float, offset: int, limit: int, agent: str | None) -> Sessions:
         """Return sessions as ``Store.sessions`` does, without what is set aside."""
@@ -128,10 +156,27 @@ class Database:
         sql = f"SELECT count(*) {_LISTED}"
         return int(self._run(sql, (now - self._ttl, agent)).fetchone()[0])
 
-    def delete(self, session: str) -> bool:
-        """Forget a session as ``Store.delete`` does."""
-        self._run("DELETE FROM purses WHERE purse = ?", (SESSION + session,))
-        return self._run("DELETE FROM sessions WHERE session = ?", (session,)).rowcount > 0
+    def _fresh(self, row: Sequence[Any], now: float) -> Sequence[Any]:
+        """Return a session's row; that of a new one if it has none or is idle for too long."""
+        if not row or row[3] is None or now - row[3] > self._ttl:
+            return 0, "", now, now, "", "", "", ""
+        return row
+
+    def _used(self, limit: Limit, now: float, accounts: dict[str, dict[str, int]]) -> int:
+        """Return what is used of a limit. ``accounts``: those read before; it grows."""
+        if limit.rolling:
+            return self._hour(limit.scope, int(now // MINUTE))[0]
+        name, part = _account_of(limit.scope)
+        if name not in accounts:
+            row = self._run("SELECT used, touched FROM purses WHERE purse = ?", (name,)).fetchone()
+            fresh = row is not None and now - row[1] <= self._ttl
+            accounts[name] = orjson.loads(row[0]) if fresh else {}
+        return accounts[name].get(part, 0)
+
+    def _hour(self, scope: str, minute: int) -> tuple[int, int, int]:
+        """Return the tokens of the hour that ends now, and the scope's first and last minute."""
+        found: tuple[int, int, int] = self._run(_HOUR, (scope, minute)).fetchone()
+        return found
 
     # Changes
 
@@ -140,41 +185,61 @@ class Database:
 
         Raises TypeError, ValueError for what no row can hold; the caller then undoes the rest.
         """
-        amounts = change.settlement.amounts if change.settlement is not None else {}
-        tokens_before = {}
-        if amounts or change.session:
-            spending = Spending(self.connection, amounts, now, self._ttl, change.session)
-            tokens_before = {limit.scope: spending.add(limit, n) for limit, n in amounts.items()}
-            self._save(spending)
-            if change.session:
-                self._add_to_session(change, now, spending.row)
+        settlement, run = change.settlement, self._run
+        tokens_before = self._spend(settlement.amounts, now) if settlement is not None else {}
+        if change.session:
+            self._add_to_session(change, now)
         for tier, b in change.breakers.items():
             row = (tier, b.failures, b.degraded_until, b.cooldown)
-            self._run("REPLACE INTO breakers VALUES (?, ?, ?, ?)", row)
-        for hour_key, counts in change.counts.items():
-            self._count(hour_key, counts)
+            run("REPLACE INTO breakers VALUES (?, ?, ?, ?)", row)
+        for key, counts in change.counts.items():
+            self._count(key, counts)
         for event in change.events:
-            values = (event["time"], event["kind"], event["session"], dumps(event))
-            sql = "INSERT INTO events (time, kind, session, body) VALUES (?, ?, ?, ?)"
-            self._run(sql, values)
+            run("INSERT INTO events (time, kind, session, body) VALUES (?, ?, ?, ?)", event)
         for record in change.records:
             sql = "INSERT INTO records (id, at, agent, session, body) VALUES (?, ?, ?, ?, ?)"
-            self._run(sql, record)
+            run(sql, record)
         return tokens_before
 
-    def _save(self, spending: Spending) -> None:
-        most = self._sizes.max_sessions + SPARE_ACCOUNTS
-        if (new := spending.save()) and (over := self._over("purses", most, new)):
-            key, older_half = self._busiest_key("purses")
-            # So no client resets a used-up budget by naming many sessions: it would have to
-            # spend as much in each of them.
-            self._run(_FORGET_ACCOUNTS, (key, older_half, over))
+    def _spend(self, amounts: Mapping[Limit, int], now: float) -> dict[str, int]:
+        """Count tokens in each limit's scope; return the scopes' tokens before."""
+        tokens_before: dict[str, int] = {}
+        accounts: dict[str, dict[str, int]] = {}
+        changed = set()
+        minute = int(now // MINUTE)
+        for limit, tokens in amounts.items():
+            scope = limit.scope
+            if limit.rolling:
+                used, first, last = self._hour(scope, minute)
+                if first <= minute - MINUTES or last > minute + LAG:
+                    self._tidy_hour(scope, minute)
+            else:
+                used = self._used(limit, now, accounts)
+            tokens_before[scope] = used
+            tokens = min(tokens, MOST_TOKENS - used)
+            if not tokens:
+                continue
+            if limit.rolling:
+                self._run(_ADD_TO_HOUR, (scope, minute, tokens))
+            else:
+                name, part = _account_of(scope)
+                accounts[name][part] = used + tokens
+                changed.add(name)
+        for name in changed:
+            parts = accounts[name]
+            self._run(_PUT_ACCOUNT, (name, dumps(parts), max(parts.values()), now))
+        return tokens_before
 
-    def _add_to_session(self, change: Change, now: float, row: tuple[Any, ...] | None) -> None:
-        turns, tier, first_seen, last_seen, sticky, replies, *asked = row or _fresh(now)
+    def _add_to_session(self, change: Change, now: float) -> None:
+        sql = (
+            "SELECT turns, tier, first_seen, last_seen, sticky, replies, agent, request_id "
+            "FROM sessions WHERE session = ?"
+        )
+        row = self._run(sql, (change.session,)).fetchone()
+        turns, tier, first_seen, last_seen, sticky, replies, *asked = self._fresh(row, now)
         if change.sticky:
             lasting = _lasting({**_sticky(sticky), **change.sticky}, now)
-            sticky = dumps({m: (s.tier, s.until) for m, s in lasting.items()}) if lasting else ""
+            sticky = dumps({m: (s.tier, s.until) for m, s in lasting.items()})
         if change.reply:
             replies = "\n".join([*replies.split("\n"), change.reply][-change.replies_kept :])
         values = (
@@ -187,10 +252,7 @@ class Database:
             replies.lstrip("\n"),
             *((change.agent, change.request_id) if change.agent else asked),
         )
-        self._run(_PUT_SESSION, values)
-        if row is None and (over := self._over("sessions", self._sizes.max_sessions, 1)):
-            key, older_half = self._busiest_key("sessions")
-            self._run(_FORGET_SESSIONS, (key, older_half, over))
+        self._run("REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def _count(self, key: HourKey, counts: Counts) -> None:
         sql = "SELECT counters FROM counts WHERE hour = ? AND agent = ? AND tier = ?"
@@ -198,34 +260,16 @@ class Database:
         counters = add(orjson.loads(row[0]) if row is not None else {}, counts)
         self._run("REPLACE INTO counts VALUES (?, ?, ?, ?)", (*key, dumps(counters)))
 
-    # Bounds
-
-    def _over(self, table: str, most: int, added: int) -> int:
-        """Return how many rows of a table to forget now that some were added; 0 if it has room."""
-        self._room[table] -= added
-        if self._room[table] >= 0:
-            return 0
-        number: int = self._run(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
-        over = number - most + most // SHARE if number > most else 0
-        self._room[table] = most - number + over
-        return over
-
-    def _busiest_key(self, table: str) -> tuple[str | None, int]:
-        """Return the API key's part of most names, and half their number: those to forget from.
-
-        So no key pushes out another's rows. If no key has two, return None and the number of all.
-        """
-        key = _KEY[table]
-        sql = f"SELECT {key}, count(*) FROM {table} GROUP BY 1 ORDER BY 2 DESC LIMIT 1"  # noqa: S608
-        name, number = self._run(sql).fetchone()
-        return (name, (number + 1) // 2) if number > 1 else (None, self._sizes.max_sessions)
+    # Housekeeping
 
     def keep_house(self, now: float) -> bool:
         """Forget some rows that are too old or too many; return whether there may be more."""
         sizes, idle, oldest = self._sizes, now - self._ttl, now - self._sizes.events_ttl
-        for scope, minutes in self._run("SELECT scope, minutes FROM hours").fetchall():
-            if not RollingHour(orjson.loads(minutes)).total(now):
-                self._run("DELETE FROM hours WHERE scope = ?", (scope,))
+        minute = int(now // MINUTE)
+        outside = "SELECT DISTINCT scope FROM hours WHERE minute NOT BETWEEN ? AND ?"
+        scopes = self._run(outside, (minute - MINUTES + 1, minute + LAG)).fetchall()
+        for (scope,) in scopes:
+            self._tidy_hour(scope, minute)
         self._run("DELETE FROM counts WHERE hour < ?", (hour_of(oldest),))
         self._run("PRAGMA incremental_vacuum(64)").fetchall()
         forgotten = [
@@ -237,7 +281,45 @@ class Database:
                 (_OLD_RECORDS, (sizes.max_record_bytes, sizes.max_records, STEP)),
             )
         ]
-        return STEP in forgotten
+        # The API key's part of a session's hash, which may be empty, is at the name's end.
+        most = sizes.max_sessions
+        over = self._forget("sessions", "session", "substr(session, 33)", most, "last_seen")
+        # So no client resets a used-up budget by naming many sessions: it would have to spend as
+        # much in each of them.
+        most += SPARE_ACCOUNTS
+        return self._forget("purses", "purse", "substr(purse, 41)", most, "touched", "most") or (
+            over or STEP in forgotten
+        )
+
+    def _tidy_hour(self, scope: str, minute: int) -> None:
+        """Forget a scope's minutes that are over; those that lie ahead count as spent now."""
+        ahead = "SELECT sum(tokens) FROM hours WHERE scope = ? AND minute > ?"
+        if tokens := self._run(ahead, (scope, minute + LAG)).fetchone()[0]:
+            self._run(_ADD_TO_HOUR, (scope, minute, tokens))
+        sql = "DELETE FROM hours WHERE scope = ? AND minute NOT BETWEEN ? AND ?"
+        self._run(sql, (scope, minute - MINUTES + 1, minute + LAG))
+
+    def _forget(self, table: str, name: str, key: str, most: int, used: str, by: str = "") -> bool:
+        """Forget some rows beyond ``most``, of the API key that has most, in its older half.
+
+        So no key pushes out another's rows. If no key has two, forget from all. Return whether
+        there are more to forget. ``used``, ``by``: columns that order the rows, the first to go
+        first; ``by`` within the older half.
+        """
+        number: int = self._run(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
+        over = min(number - most, STEP)
+        if over <= 0:
+            return False
+        sql = f"SELECT {key}, count(*) FROM {table} GROUP BY 1 ORDER BY 2 DESC LIMIT 1"  # noqa: S608
+        busiest, rows = self._run(sql).fetchone()
+        busiest, half = (busiest, (rows + 1) // 2) if rows > 1 else (None, number)
+        self._run(
+            f"DELETE FROM {table} WHERE {name} IN (SELECT {name} FROM (SELECT * FROM {table} "  # noqa: S608
+            f"WHERE ?1 IS NULL OR {key} = ?1 ORDER BY {used} LIMIT ?2) "
+            f"ORDER BY {by or used} LIMIT ?3)",
+            (busiest, half, over),
+        )
+        return number - min(over, half) > most
 
     def sync(self) -> None:
         """Put commits on the disk, so that a power cut can't lose them."""
@@ -284,9 +366,10 @@ class Database:
         return KeptRecord(*row) if row is not None else None
 
 
-def _fresh(now: float) -> tuple[Any, ...]:
-    """Return the row of a session without one, but for its name."""
-    return 0, "", now, now, "", "", "", ""
+def _account_of(scope: str) -> tuple[str, str]:
+    """Return a scope's account, and its name there: ``session:ID:tier:T`` is in ``session:ID``."""
+    end = scope.find(":", len(SESSION)) if scope.startswith(SESSION) else -1
+    return (scope, "") if end < 0 else (scope[:end], scope[end:])
 
 
 def _sticky(text: str) -> dict[str, Sticky]:

@@ -334,7 +334,7 @@ def _content(change: Change) -> dict[str, Any]:
             tier: orjson.dumps((entry.failures, entry.degraded_until, entry.cooldown)).decode()
             for tier, entry in change.breakers.items()
         },
-        "events": [(_time(event["time"]), orjson.dumps(event).decode()) for event in change.events],
+        "events": [(_time(event.time), event.body) for event in change.events],
         "records": [
             (r.id, repr(r.at), r.agent, r.session, r.body.decode()) for r in change.records
         ],

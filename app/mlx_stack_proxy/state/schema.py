@@ -1,8 +1,8 @@
 """The tables of the SQLite file, and how files of earlier versions become such a one.
 
-Schema 5 has no agent in a session's row. Version 0.1 wrote schema 3 and version 0.2 schema 4: one
-table ``entries`` with a row for each session, token account (``purses``), rolling hour, breaker and
-row of the hours' counters, as name, kind and JSON.
+Version 0.1 wrote schema 3 and version 0.2 schema 4: one table ``entries`` with a row for each
+session, token account (``purses``), rolling hour, breaker and row of the hours' counters, as name,
+kind and JSON. Schema 5 had no agent in a session's row, 5 and 6 had an hour in one row.
 """
 
 from __future__ import annotations
@@ -13,57 +13,66 @@ from typing import Any, Final
 
 import orjson
 
-VERSION: Final = 6  # raise it with each change of the tables
-READABLE: Final = (0, 3, 4, 5, VERSION)  # 0: a new file
+VERSION: Final = 7  # raise it with each change of the tables
+READABLE: Final = (0, 3, 4, 5, 6, VERSION)  # 0: a new file
 
-_EVENTS: Final = """
-    CREATE TABLE IF NOT EXISTS events (
-        number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
-        session TEXT NOT NULL, body TEXT NOT NULL
-    );
-    CREATE INDEX IF NOT EXISTS events_by_time ON events (time);
-    CREATE INDEX IF NOT EXISTS events_by_kind ON events (kind);
-    CREATE INDEX IF NOT EXISTS events_by_session ON events (session);
-    CREATE TABLE IF NOT EXISTS records (
-        number INTEGER PRIMARY KEY, id TEXT NOT NULL, at REAL NOT NULL, agent TEXT NOT NULL,
-        session TEXT NOT NULL, body BLOB NOT NULL
-    );
-    CREATE INDEX IF NOT EXISTS records_by_id ON records (id);
-    CREATE INDEX IF NOT EXISTS records_by_agent ON records (agent);
-"""
-_FROM_5: Final = """
-    ALTER TABLE sessions ADD COLUMN agent TEXT NOT NULL DEFAULT '';
-    ALTER TABLE sessions ADD COLUMN request_id TEXT NOT NULL DEFAULT '';
-"""
-# A session's row and its budget's are two, because a budget outlives its session.
+# No index but those by key: a commit writes each page that it changes, and only operators' questions
+# and the housekeeping look for rows by anything else.
 _TABLES: Final = """
-    CREATE TABLE sessions (
+    CREATE TABLE IF NOT EXISTS sessions (
         session TEXT PRIMARY KEY, turns INTEGER NOT NULL, tier TEXT NOT NULL,
         first_seen REAL NOT NULL, last_seen REAL NOT NULL,
         sticky TEXT NOT NULL,  -- {requested model: [tier, until]} as JSON; '': none
         replies TEXT NOT NULL,  -- digests of the last text replies, one a line
         agent TEXT NOT NULL DEFAULT '', request_id TEXT NOT NULL DEFAULT ''  -- who asked last
     ) WITHOUT ROWID;
-    CREATE INDEX sessions_by_use ON sessions (last_seen);
     -- Token accounts. One counts the tokens of scopes that are forgotten together: `session:ID` has
-    -- those of `session:ID`, `session:ID:tier:T` and `session:ID:estimated`.
-    CREATE TABLE purses (
+    -- those of `session:ID`, `session:ID:tier:T` and `session:ID:estimated`. It is no part of the
+    -- session's row, because it outlives it.
+    CREATE TABLE IF NOT EXISTS purses (
         purse TEXT PRIMARY KEY,
         used TEXT NOT NULL CHECK (json_valid(used)),  -- {what the scope adds to the name: tokens}
         most INTEGER NOT NULL,  -- the largest of these
         touched REAL NOT NULL  -- when tokens were last counted here
     ) WITHOUT ROWID;
-    CREATE TABLE hours (  -- a scope's tokens of the last 60 minutes
-        scope TEXT PRIMARY KEY, minutes TEXT NOT NULL CHECK (json_valid(minutes))
+    CREATE TABLE IF NOT EXISTS hours (  -- a scope's tokens of the last 60 minutes
+        scope TEXT NOT NULL, minute INTEGER NOT NULL, tokens INTEGER NOT NULL,
+        PRIMARY KEY (scope, minute)
     ) WITHOUT ROWID;
-    CREATE TABLE breakers (
+    CREATE TABLE IF NOT EXISTS breakers (
         tier TEXT PRIMARY KEY, failures INTEGER NOT NULL, degraded_until REAL NOT NULL,
         cooldown REAL NOT NULL
     ) WITHOUT ROWID;
-    CREATE TABLE counts (
+    CREATE TABLE IF NOT EXISTS counts (
         hour INTEGER NOT NULL, agent TEXT NOT NULL, tier TEXT NOT NULL,
         counters TEXT NOT NULL CHECK (json_valid(counters)), PRIMARY KEY (hour, agent, tier)
     ) WITHOUT ROWID;
+    CREATE TABLE IF NOT EXISTS events (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, time REAL NOT NULL, kind TEXT NOT NULL,
+        session TEXT NOT NULL, body TEXT NOT NULL
+    );
+    CREATE TABLE IF NOT EXISTS records (
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL, at REAL NOT NULL, agent TEXT NOT NULL,
+        session TEXT NOT NULL, body BLOB NOT NULL
+    );
+    DROP INDEX IF EXISTS events_by_time;
+    DROP INDEX IF EXISTS events_by_kind;
+    DROP INDEX IF EXISTS events_by_session;
+    DROP INDEX IF EXISTS records_by_id;
+    DROP INDEX IF EXISTS records_by_agent;
+    DROP INDEX IF EXISTS sessions_by_use;
+"""
+_AGENTS: Final = """
+    ALTER TABLE sessions ADD COLUMN agent TEXT NOT NULL DEFAULT '';
+    ALTER TABLE sessions ADD COLUMN request_id TEXT NOT NULL DEFAULT '';
+"""
+_HOURS: Final = """
+    ALTER TABLE hours RENAME TO whole_hours;
+    {tables}
+    INSERT INTO hours
+        SELECT scope, json_extract(one.value, '$[0]'), json_extract(one.value, '$[1]')
+        FROM whole_hours, json_each(minutes) AS one;
+    DROP TABLE whole_hours;
 """
 
 
@@ -75,9 +84,9 @@ def prepare(connection: sqlite3.Connection) -> int:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version == VERSION:
         return 0
-    tables = _FROM_5 if version == 5 else _EVENTS + _TABLES
+    tables = _HOURS.format(tables=_TABLES) if version in (5, 6) else _TABLES
     try:
-        connection.executescript(f"BEGIN IMMEDIATE; {tables}")
+        connection.executescript(f"BEGIN IMMEDIATE; {_AGENTS if version == 5 else ''} {tables}")
         odd = _move_entries(connection) if version in (3, 4) else 0
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.commit()
@@ -91,19 +100,22 @@ def _move_entries(connection: sqlite3.Connection) -> int:
     moved, odd = [], 0
     for name, kind, content in connection.execute("SELECT name, kind, content FROM entries"):
         try:
-            moved.append((_INTO[kind], (*_ROW_OF[kind](name, orjson.loads(content)),)))
+            into, rows_of = _ROWS_OF[kind]
+            moved.append((name, kind, into, [*rows_of(name, orjson.loads(content))]))
         except (ValueError, TypeError, LookupError, AttributeError):
             odd += not kind.startswith("odd ")  # so 0.2 named rows that it could not read
-            continue
+    for name, kind, into, rows in moved:
+        connection.executemany(f"INSERT INTO {into}", rows)  # noqa: S608
         connection.execute("DELETE FROM entries WHERE name = ? AND kind = ?", (name, kind))
-    for statement, row in moved:
-        connection.execute(statement, row)
     return odd
 
 
-def _session(name: str, content: dict[str, Any]) -> Iterable[Any]:
+_Rows = Iterable[tuple[Any, ...]]
+
+
+def _session(name: str, content: dict[str, Any]) -> _Rows:
     sticky = {model: (s["tier"], s["until"] + 0) for model, s in content["sticky"].items()}
-    return (
+    yield (
         name.removeprefix("session:"),
         content["turns"] + 0,
         content["tier"] + "",
@@ -114,40 +126,33 @@ def _session(name: str, content: dict[str, Any]) -> Iterable[Any]:
     )
 
 
-def _account(name: str, content: dict[str, Any]) -> Iterable[Any]:
+def _account(name: str, content: dict[str, Any]) -> _Rows:
     used = {scope[len(name) :]: tokens + 0 for scope, tokens in content["used"].items()}
-    return name, dumps(used), max(used.values(), default=0), content["touched"] + 0
+    yield name, dumps(used), max(used.values(), default=0), content["touched"] + 0
 
 
-def _hour(name: str, content: list[tuple[int, int]]) -> Iterable[Any]:
-    return name, dumps([(minute + 0, tokens + 0) for minute, tokens in content])
+def _hour(name: str, content: list[tuple[int, int]]) -> _Rows:
+    return [(name, minute + 0, tokens + 0) for minute, tokens in content]
 
 
-def _breaker(name: str, content: dict[str, Any]) -> Iterable[Any]:
-    return name, *(content[field] + 0 for field in ("failures", "degraded_until", "cooldown"))
+def _breaker(name: str, content: dict[str, Any]) -> _Rows:
+    yield name, *(content[field] + 0 for field in ("failures", "degraded_until", "cooldown"))
 
 
-def _counters(name: str, content: dict[str, float]) -> Iterable[Any]:
+def _counters(name: str, content: dict[str, float]) -> _Rows:
     hour, agent, tier = name.split("\t", 2)
-    return int(hour), agent, tier, dumps({key: number + 0 for key, number in content.items()})
+    yield int(hour), agent, tier, dumps({key: number + 0 for key, number in content.items()})
 
 
 def dumps(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-# By a row's kind in ``entries``: how it becomes a row now. A content that is odd raises.
-_ROW_OF: Final[Mapping[str, Callable[[str, Any], Iterable[Any]]]] = {
-    "sessions": _session,
-    "purses": _account,
-    "hours": _hour,
-    "breakers": _breaker,
-    "counts": _counters,
-}
-_INTO: Final = {
-    "sessions": "INSERT INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, '', '')",
-    "purses": "INSERT INTO purses VALUES (?, ?, ?, ?)",
-    "hours": "INSERT INTO hours VALUES (?, ?)",
-    "breakers": "INSERT INTO breakers VALUES (?, ?, ?, ?)",
-    "counts": "INSERT INTO counts VALUES (?, ?, ?, ?)",
+# By a row's kind in ``entries``: where it goes, and how it becomes rows there. What is odd raises.
+_ROWS_OF: Final[Mapping[str, tuple[str, Callable[[str, Any], _Rows]]]] = {
+    "sessions": ("sessions VALUES (?, ?, ?, ?, ?, ?, ?, '', '')", _session),
+    "purses": ("purses VALUES (?, ?, ?, ?)", _account),
+    "hours": ("hours VALUES (?, ?, ?)", _hour),
+    "breakers": ("breakers VALUES (?, ?, ?, ?)", _breaker),
+    "counts": ("counts VALUES (?, ?, ?, ?)", _counters),
 }

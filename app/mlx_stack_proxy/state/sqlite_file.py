@@ -16,8 +16,9 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 from .. import log
 from . import schema
@@ -25,7 +26,6 @@ from .store import StoreError
 
 # The write-ahead log grows to so many pages (16 MB) before a commit also moves them into the file.
 LOG_PAGES = 4_000
-COPIED_PAGES = 200  # between two of these steps other threads can use a copy's source
 LARGEST_LOG = 1024 * 1024  # bytes to which SQLite cuts the log's file when it begins anew
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -41,14 +41,18 @@ class FileUnusable(StoreError):
         self.label = label
 
 
-def connect(path: str | Path) -> sqlite3.Connection:
+def connect(path: Path | None) -> sqlite3.Connection:
     """Return a connection that several threads may use, one after the other.
 
-    It waits for no other program's lock. The first statement that changes a row begins a
-    transaction, and until its commit nothing is written.
+    It waits for no other program's lock, and begins no transaction by itself. ``path``: of a file
+    that is there; None: in memory.
     """
     connection = sqlite3.connect(
-        path, timeout=0, isolation_level="IMMEDIATE", check_same_thread=False
+        ":memory:" if path is None else f"file:{quote(str(path))}?mode=rw",
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+        uri=True,
     )
     connection.execute("PRAGMA cache_spill = OFF")
     connection.execute("PRAGMA temp_store = MEMORY")
@@ -58,31 +62,15 @@ def connect(path: str | Path) -> sqlite3.Connection:
 
 def in_memory() -> sqlite3.Connection:
     """Return a connection to a new database in memory, with all tables."""
-    connection = connect(":memory:")
+    connection = connect(None)
     schema.prepare(connection)
     return connection
 
 
-def stand_in(connection: sqlite3.Connection, error: StoreError) -> sqlite3.Connection:
-    """Close a connection and return one to a copy in memory, of what can be read."""
-    memory = in_memory()
-    with contextlib.suppress(sqlite3.Error):
-        connection.rollback()
-    try:
-        if isinstance(error, FileUnusable):
-            raise sqlite3.DatabaseError
-        copy(connection, memory)
-    except sqlite3.Error:
-        memory = in_memory()
-        _salvage(connection, memory)
-    with contextlib.suppress(sqlite3.Error):
-        connection.close()
-    return memory
-
-
-def _salvage(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Copy the rows that can be read of a broken file."""
+def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
+    """Copy all rows that can be read, of a file that may be broken."""
     names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    target.execute("BEGIN IMMEDIATE")
     for (table,) in target.execute(names).fetchall():
         with contextlib.suppress(sqlite3.Error):
             for row in source.execute(f"SELECT * FROM {table}"):  # noqa: S608
@@ -91,14 +79,10 @@ def _salvage(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
     target.commit()
 
 
-def copy(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Replace the target's content by the source's, as a whole."""
-
-    def check(status: int, remaining: int, total: int) -> None:
-        if status in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):  # else it would wait for ever
-            raise sqlite3.OperationalError("database is locked")
-
-    source.backup(target, pages=COPIED_PAGES, progress=check)
+def close(connections: Iterable[sqlite3.Connection]) -> None:
+    for connection in connections:
+        with contextlib.suppress(sqlite3.Error):
+            connection.close()
 
 
 class StateFile:
@@ -110,21 +94,34 @@ class StateFile:
         self._lock_path = self.path.with_name(f"{self.path.name}.lock")
         self._identity: tuple[int, int] | None = None  # device and inode of the open file
         self._lock: int | None = None  # the lock file's descriptor; closing it gives up the lock
+        # The rows of a file that broke or vanished in use, until they are in another one.
+        self._rescued: sqlite3.Connection | None = None
 
-    def open(self, error: StoreError | None = None) -> list[sqlite3.Connection]:
-        """Lock the file, make or migrate it, and return three connections to it.
+    def open(
+        self, error: StoreError | None = None, old: Sequence[sqlite3.Connection] = ()
+    ) -> list[sqlite3.Connection]:
+        """Lock the file, make or migrate it, and return two connections to it.
 
-        ``error``: with which it failed in use. An unusable file is set aside first. Raises
-        StoreError.
+        ``error``: with which it failed in use. An unusable file is set aside first. ``old``: the
+        connections to it; what they still can read goes into the file. Raises StoreError.
         """
+        if old:
+            self._rescued = in_memory()
+            copy_rows(old[0], self._rescued)
+            close(old)
         try:
             if isinstance(error, FileUnusable):
                 raise error
-            return self._open()
+            connections = self._open()
         except FileUnusable as unusable:
             aside = self._set_aside(unusable.label)
             log.get().error("state_file_set_aside", reason=str(unusable), now=str(aside))
-            return self._open()
+            connections = self._open()
+        if self._rescued is not None:
+            with self._errors_as("can't be written"):
+                copy_rows(self._rescued, connections[0])
+            self._rescued = None
+        return connections
 
     def replaced(self) -> bool:
         """Whether the open file was deleted, or another file lies at its path."""
@@ -143,7 +140,7 @@ class StateFile:
             # SQLite would make the file readable for all; the log gets the same mode as the file.
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             connections = []
-            for _ in range(3):
+            for _ in range(2):
                 connection = opened.enter_context(contextlib.closing(connect(self.path)))
                 connections.append(connection)
                 self._prepare(connection)

@@ -19,8 +19,15 @@ from .trouble import Trouble
 # number can only be a mistake, and must not break the counts that it is added to.
 MOST_TOKENS = 2**53 - 1
 ROUNDING = 1.0  # seconds; a clock that is put back by less ends no cool-down
+SESSION = "session:"  # the scope of a session's tokens is this and its hash
 # Suffix of a session's scope; this scope counts the tokens that the proxy had to estimate.
 ESTIMATED = ":estimated"
+# A rolling scope counts the tokens of the last 60 minutes, by the minute.
+MINUTE = 60.0
+MINUTES = 60
+# Callers' clocks may be so many minutes apart. Tokens of a minute still further ahead were counted
+# by a clock that has been put back since.
+LAG = 1
 
 
 class Limit(NamedTuple):
@@ -104,6 +111,15 @@ class Settlement:
     amounts: Mapping[Limit, int]  # tokens that were really used, to be counted in each scope
 
 
+class KeptEvent(NamedTuple):
+    """An event as the store keeps it."""
+
+    time: float
+    kind: str
+    session: str  # its hash; "": of none
+    body: str  # the whole event as JSON
+
+
 class KeptRecord(NamedTuple):
     """What the store keeps of one exchange, whole, so that it can be explained later."""
 
@@ -130,7 +146,7 @@ class Change:
     settlement: Settlement | None = None
     counts: Deltas = field(default_factory=dict)  # added to the hours' counters
     breakers: Mapping[str, BreakerState] = field(default_factory=dict)  # new states, by tier
-    events: Sequence[Mapping[str, Any]] = ()  # each has ``time``, ``kind``, ``session``
+    events: Sequence[KeptEvent] = ()
     reply: str = ""  # the digest, in one line, of a text reply that joins the session's; "": none
     replies_kept: int = 0  # how many of them the session keeps then, the last ones
     records: Sequence[KeptRecord] = ()

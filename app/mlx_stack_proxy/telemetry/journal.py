@@ -11,9 +11,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from .. import log
 from ..state.hourly import Agents, Deltas, HourKey, merge
-from ..state.store import BreakerState, Change, EventQuery, KeptRecord, Store, StoreError
+from ..state.store import (
+    BreakerState,
+    Change,
+    EventQuery,
+    KeptEvent,
+    KeptRecord,
+    Store,
+    StoreError,
+)
 
 MOST_EVENTS = 1000  # the newest ones, in memory
 MOST_ROWS = 2000  # of counters in memory; the oldest hour goes first
@@ -33,7 +43,7 @@ class Journal:
         self.counted: dict[HourKey, dict[str, float]] = {}  # by this process, the last hours
         self._agents = Agents()
         # Recorded, and taken by no write yet:
-        self._events: list[Mapping[str, Any]] = []
+        self._events: list[KeptEvent] = []
         self._records: list[KeptRecord] = []
         self._counts: list[Deltas] = []
         self._breakers: dict[str, BreakerState] = {}
@@ -42,9 +52,14 @@ class Journal:
 
     def add(self, events: Sequence[Mapping[str, Any]]) -> None:
         """Record events; each has ``time``, ``kind``, ``session``."""
-        if events:
-            self._events += events
-            self._newest.extend(events)
+        for event in events:
+            try:
+                body = orjson.dumps(event).decode()
+            except TypeError as error:  # a fault of ours, which is to harm no other event
+                log.fault("journal_fault", error)
+                continue
+            self._events.append(KeptEvent(event["time"], event["kind"], event["session"], body))
+            self._newest.append(event)
             self._write_soon()
 
     def keep(self, record: KeptRecord) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mlx_stack_proxy.state import transactions
+from mlx_stack_proxy.state import sqlite
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from tests.state.conftest import MakeStore
 
@@ -15,8 +15,7 @@ from tests.state.conftest import MakeStore
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that fails is tried again at once."""
-    monkeypatch.setattr(transactions, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(transactions, "LONGEST_RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "RETRY_SECONDS", 0.01)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state import database, sqlite_file, transactions
+from mlx_stack_proxy.state import database, sqlite_file, sqlite
 from mlx_stack_proxy.state.hourly import HourKey, hour_of
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import (
@@ -90,6 +90,8 @@ async def test_what_is_deleted_does_not_come_back(make_sqlite: MakeStore, path: 
     assert (rows(path, "sessions"), rows(path, "purses")) == (0, 0)
     for number in range(20):
         await commit(one, f"s{number}", ONE_TURN, NOW)
+    assert isinstance(one, SqliteStore)
+    await one.keep_house()
     assert rows(path, "sessions") == await one.count_sessions(NOW) == 5
     await one.close()
 
@@ -132,12 +134,9 @@ async def test_after_the_end_it_says_so(make_sqlite: MakeStore) -> None:
 
 def small_steps(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
     monkeypatch.setattr(database, "STEP", step)
-    monkeypatch.setattr(transactions, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(transactions, "HOUSEKEEPING_SECONDS", 0.01)
-
-
-def keep_house_now(store: SqliteStore) -> None:
-    store._wake.set()
+    monkeypatch.setattr(sqlite, "PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(sqlite, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "HOUSEKEEPING_SECONDS", 0.01)
 
 
 async def test_old_events_and_idle_sessions_go_in_small_steps(
@@ -190,7 +189,7 @@ async def test_the_file_does_not_grow_with_use(store: SqliteStore, path: Path) -
             turns[name] = turns.get(name, 0) + 1
         assert dict(reading.rows(path, "session, turns", "sessions")) == turns
         minute = int(NOW // 60)
-        assert reading.rows(path, "*", "hours") == [("hour", f"[[{minute},{spent + 1}]]")]
+        assert reading.rows(path, "*", "hours") == [("hour", minute, spent + 1)]
     assert count(path, "purses") == 1
 
 
@@ -204,7 +203,7 @@ async def test_the_log_is_short_again_after_a_burst(
     await add_events(store, [{"time": NOW, "kind": "k" * 1000, "session": ""}] * 500)
     log = Path(f"{path}-wal")
     assert size(log) > 400_000
-    await store._keep_house()
+    await store.keep_house()
     await commit(store, "a", ONE_TURN, NOW)
     assert size(log) <= 100_000
     await store.close()
@@ -216,7 +215,7 @@ async def test_a_file_that_was_deleted_is_written_anew(
     await commit(store, "a", ONE_TURN, NOW)
     for file in path.parent.iterdir():
         file.unlink()
-    keep_house_now(store)
+    await fails(store.keep_house(), "deleted or replaced")
     await until(path.exists)
     await until(lambda: rows(path, "sessions") == 1)
     await until(lambda: store.health.sentence is None)
@@ -245,6 +244,6 @@ async def test_a_file_that_was_replaced_is_written_anew(
     copy.rename(path)
     for beside in ("-wal", "-shm"):
         os.unlink(f"{path}{beside}")
-    keep_house_now(store)
+    await fails(store.keep_house(), "deleted or replaced")
     await until(lambda: rows(path, "sessions") == 2)
     await until(lambda: store.health.sentence is None)
