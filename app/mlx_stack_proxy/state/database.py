@@ -33,17 +33,14 @@ from .store import (
     Sticky,
 )
 
-SPARE_ACCOUNTS = 1_000  # token accounts of parents and of sessions that were forgotten
 STEP = 200  # rows of a kind that one step of the housekeeping forgets
 
-_SESSION: Final = (
+_ROW: Final = (
     "SELECT turns, tier, first_seen, last_seen, sticky, replies, agent, request_id, used, touched "
-    "FROM (SELECT 1) LEFT JOIN sessions ON session = ? LEFT JOIN purses ON purse = ?"
+    "FROM sessions WHERE session = ?"
 )
-_PUT_ACCOUNT: Final = (
-    "INSERT INTO purses VALUES (?1, ?2, ?3, ?4) ON CONFLICT (purse) "
-    "DO UPDATE SET used = ?2, most = ?3, touched = max(touched, ?4)"
-)
+_PUT_ROW: Final = "REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_NO_SESSION: Final = (0, "", 0.0, 0.0, "", "", "", "")  # in place of a row's first eight
 # A minute that lies ahead was counted by a clock that has been put back since.
 _HOUR: Final = (
     "SELECT coalesce(sum(tokens) FILTER (WHERE minute > ?2 - 60), 0), "
@@ -66,6 +63,10 @@ _CONDITIONS: Final = {
     "agent": "CASE WHEN json_valid(body) THEN json_extract(body, '$.agent') END = :agent",
 }
 # What the housekeeping forgets, oldest first; only old events leave gaps in the numbers.
+_IDLE: Final = (
+    "DELETE FROM sessions WHERE session IN (SELECT session FROM sessions "
+    "WHERE last_seen < ?1 AND touched < ?1 LIMIT ?2)"
+)
 _OLD_EVENTS: Final = (
     "DELETE FROM events WHERE number IN (SELECT number FROM events ORDER BY number LIMIT ?3) "
     "AND (time < ?1 OR number <= (SELECT max(number) FROM events) - ?2)"
@@ -75,6 +76,8 @@ _OLD_RECORDS: Final = (
     "OVER (ORDER BY number DESC) AS bytes, row_number() OVER (ORDER BY number DESC) AS place "
     "FROM records) WHERE bytes > ? OR place > ? ORDER BY number LIMIT ?)"
 )
+
+_Row = list[Any]  # as `_ROW` reads it, but for the tokens: a dict
 
 
 class Database:
@@ -92,25 +95,20 @@ class Database:
         self, session: str, now: float, limits: Sequence[Limit], reserved: int
     ) -> SessionState:
         """Return a session as ``Store.load`` does; ``reserved``: what is set aside in its scope."""
-        scope = SESSION + session
-        *row, used, touched = self._run(_SESSION, (session, scope)).fetchone()
-        own = orjson.loads(used) if used is not None and now - touched <= self._ttl else {}
-        accounts = {scope: own}
-        counts = {limit.scope: self._used(limit, now, accounts) for limit in limits}
-        turns, tier, first_seen, last_seen, sticky, replies, agent, request_id = self._fresh(
-            row, now
-        )
+        row = self._row(session, now)
+        turns, tier, first_seen, last_seen, sticky, replies, agent, request_id, used, _ = row
+        rows = {session: row}
         return SessionState(  # all its fields, in their order: by name it takes twice as long
             session,
-            own.get("", 0),
+            used.get("", 0),
             reserved,
-            own.get(ESTIMATED, 0),
-            counts,
+            used.get(ESTIMATED, 0),
+            {limit.scope: self._used(limit, now, rows) for limit in limits},
             turns,
             tier,
             _lasting(_sticky(sticky), now) if sticky else {},
-            first_seen,
-            last_seen,
+            first_seen or now,
+            last_seen or now,
             tuple(replies.split("\n")) if replies else (),
             agent,
             request_id,
@@ -118,15 +116,14 @@ class Database:
 
     def used(self, limits: Sequence[Limit], now: float) -> dict[str, int]:
         """Return by scope the tokens that are used under some limits."""
-        accounts: dict[str, dict[str, int]] = {}
-        return {limit.scope: self._used(limit, now, accounts) for limit in limits}
+        rows: dict[str, _Row] = {}
+        return {limit.scope: self._used(limit, now, rows) for limit in limits}
 
     def resets_in(self, limit: Limit, tokens: int, now: float) -> float:
         """Return the seconds until ``tokens`` fit, if no one spends from the scope meanwhile."""
         if not limit.rolling:
-            select = "SELECT touched FROM purses WHERE purse = ?"
-            row = self._run(select, (_account_of(limit.scope)[0],)).fetchone()
-            return max(0.0, row[0] + self._ttl - now) if row is not None else self._ttl
+            *_, used, touched = self._row(_split(limit.scope)[0], now)
+            return max(0.0, touched + self._ttl - now) if used else self._ttl
         minute = int(now // MINUTE)
         excess = self._hour(limit.scope, minute)[0] + tokens - (limit.most or 0)
         select = "SELECT minute, tokens FROM hours WHERE scope = ? AND minute > ? ORDER BY minute"
@@ -138,7 +135,6 @@ class Database:
 
     def delete(self, session: str) -> bool:
         """Forget a session as ``Store.delete`` does."""
-        self._run("DELETE FROM purses WHERE purse = ?", (SESSION + session,))
         return self._run("DELETE FROM sessions WHERE session = ?", (session,)).rowcount > 0
 
     def sessions(self, now: float, offset: int, limit: int, agent: str | None) -> Sessions:
@@ -156,22 +152,26 @@ class Database:
         sql = f"SELECT count(*) {_LISTED}"
         return int(self._run(sql, (now - self._ttl, agent)).fetchone()[0])
 
-    def _fresh(self, row: Sequence[Any], now: float) -> Sequence[Any]:
-        """Return a session's row; that of a new one if it has none or is idle for too long."""
-        if not row or row[3] is None or now - row[3] > self._ttl:
-            return 0, "", now, now, "", "", "", ""
+    def _row(self, name: str, now: float) -> _Row:
+        """Return a row as it counts now: without what has been idle for too long."""
+        found = self._run(_ROW, (name,)).fetchone()
+        if found is None:
+            return [*_NO_SESSION, {}, 0.0]
+        row, oldest = list(found), now - self._ttl
+        if row[3] < oldest:
+            row[:8] = _NO_SESSION
+        row[8] = orjson.loads(row[8]) if row[9] >= oldest else {}
         return row
 
-    def _used(self, limit: Limit, now: float, accounts: dict[str, dict[str, int]]) -> int:
-        """Return what is used of a limit. ``accounts``: those read before; it grows."""
+    def _used(self, limit: Limit, now: float, rows: dict[str, _Row]) -> int:
+        """Return what is used of a limit. ``rows``: those read before, by name; it grows."""
         if limit.rolling:
             return self._hour(limit.scope, int(now // MINUTE))[0]
-        name, part = _account_of(limit.scope)
-        if name not in accounts:
-            row = self._run("SELECT used, touched FROM purses WHERE purse = ?", (name,)).fetchone()
-            fresh = row is not None and now - row[1] <= self._ttl
-            accounts[name] = orjson.loads(row[0]) if fresh else {}
-        return accounts[name].get(part, 0)
+        name, part = _split(limit.scope)
+        if name not in rows:
+            rows[name] = self._row(name, now)
+        used: int = rows[name][8].get(part, 0)
+        return used
 
     def _hour(self, scope: str, minute: int) -> tuple[int, int, int]:
         """Return the tokens of the hour that ends now, and the scope's first and last minute."""
@@ -186,9 +186,18 @@ class Database:
         Raises TypeError, ValueError for what no row can hold; the caller then undoes the rest.
         """
         settlement, run = change.settlement, self._run
-        tokens_before = self._spend(settlement.amounts, now) if settlement is not None else {}
-        if change.session:
-            self._add_to_session(change, now)
+        rows: dict[str, _Row] = {}
+        changed: set[str] = set()
+        tokens_before: dict[str, int] = {}
+        if settlement is not None:
+            tokens_before = self._spend(settlement.amounts, now, rows, changed)
+        if name := change.session:
+            rows[name] = _with(change, rows.get(name) or self._row(name, now), now)
+            changed.add(name)
+        for name in changed:
+            *session, used, touched = rows[name]
+            most = max(used.values(), default=0)
+            run(_PUT_ROW, (name, *session, dumps(used), most, touched))
         for tier, b in change.breakers.items():
             row = (tier, b.failures, b.degraded_until, b.cooldown)
             run("REPLACE INTO breakers VALUES (?, ?, ?, ?)", row)
@@ -201,58 +210,37 @@ class Database:
             run(sql, record)
         return tokens_before
 
-    def _spend(self, amounts: Mapping[Limit, int], now: float) -> dict[str, int]:
-        """Count tokens in each limit's scope; return the scopes' tokens before."""
+    def _spend(
+        self,
+        amounts: Mapping[Limit, int],
+        now: float,
+        rows: dict[str, _Row],
+        changed: set[str],
+    ) -> dict[str, int]:
+        """Count tokens in each limit's scope; return the scopes' tokens before.
+
+        ``rows``, ``changed``: get the rows of sessions that were read, and which have changed.
+        """
         tokens_before: dict[str, int] = {}
-        accounts: dict[str, dict[str, int]] = {}
-        changed = set()
         minute = int(now // MINUTE)
-        for limit, tokens in amounts.items():
+        for limit, amount in amounts.items():
             scope = limit.scope
             if limit.rolling:
                 used, first, last = self._hour(scope, minute)
                 if first <= minute - MINUTES or last > minute + LAG:
                     self._tidy_hour(scope, minute)
             else:
-                used = self._used(limit, now, accounts)
+                used = self._used(limit, now, rows)
             tokens_before[scope] = used
-            tokens = min(tokens, MOST_TOKENS - used)
-            if not tokens:
-                continue
-            if limit.rolling:
+            tokens = min(amount, MOST_TOKENS - used)
+            if tokens and limit.rolling:
                 self._run(_ADD_TO_HOUR, (scope, minute, tokens))
-            else:
-                name, part = _account_of(scope)
-                accounts[name][part] = used + tokens
+            elif tokens:
+                name, part = _split(scope)
+                row = rows[name]
+                row[8][part], row[9] = used + tokens, max(now, row[9])
                 changed.add(name)
-        for name in changed:
-            parts = accounts[name]
-            self._run(_PUT_ACCOUNT, (name, dumps(parts), max(parts.values()), now))
         return tokens_before
-
-    def _add_to_session(self, change: Change, now: float) -> None:
-        sql = (
-            "SELECT turns, tier, first_seen, last_seen, sticky, replies, agent, request_id "
-            "FROM sessions WHERE session = ?"
-        )
-        row = self._run(sql, (change.session,)).fetchone()
-        turns, tier, first_seen, last_seen, sticky, replies, *asked = self._fresh(row, now)
-        if change.sticky:
-            lasting = _lasting({**_sticky(sticky), **change.sticky}, now)
-            sticky = dumps({m: (s.tier, s.until) for m, s in lasting.items()})
-        if change.reply:
-            replies = "\n".join([*replies.split("\n"), change.reply][-change.replies_kept :])
-        values = (
-            change.session,
-            turns + change.turns,
-            change.tier or tier,
-            min(now, first_seen),
-            max(now, last_seen),
-            sticky,
-            replies.lstrip("\n"),
-            *((change.agent, change.request_id) if change.agent else asked),
-        )
-        self._run("REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
 
     def _count(self, key: HourKey, counts: Counts) -> None:
         sql = "SELECT counters FROM counts WHERE hour = ? AND agent = ? AND tier = ?"
@@ -272,24 +260,22 @@ class Database:
             self._tidy_hour(scope, minute)
         self._run("DELETE FROM counts WHERE hour < ?", (hour_of(oldest),))
         self._run("PRAGMA incremental_vacuum(64)").fetchall()
+        # The tokens of a session that is forgotten stay, as long as they are fresh. Of such rows
+        # those with few tokens go first, so no client resets a used-up budget by naming many
+        # sessions: it would have to spend as much in each of them.
+        listed, rest = "last_seen >= ?4", "last_seen < ?4"
+        lists_less = "UPDATE sessions SET last_seen = 0"
+        over = self._forget(lists_less, listed, "last_seen", "last_seen", idle)
+        over |= self._forget("DELETE FROM sessions", rest, "touched", "most", idle)
         forgotten = [
             self._run(sql, values).rowcount
             for sql, values in (
-                (_idle("sessions", "session", "last_seen"), (idle, STEP)),
-                (_idle("purses", "purse", "touched"), (idle, STEP)),
+                (_IDLE, (idle, STEP)),
                 (_OLD_EVENTS, (oldest, sizes.max_events, STEP)),
                 (_OLD_RECORDS, (sizes.max_record_bytes, sizes.max_records, STEP)),
             )
         ]
-        # The API key's part of a session's hash, which may be empty, is at the name's end.
-        most = sizes.max_sessions
-        over = self._forget("sessions", "session", "substr(session, 33)", most, "last_seen")
-        # So no client resets a used-up budget by naming many sessions: it would have to spend as
-        # much in each of them.
-        most += SPARE_ACCOUNTS
-        return self._forget("purses", "purse", "substr(purse, 41)", most, "touched", "most") or (
-            over or STEP in forgotten
-        )
+        return over or STEP in forgotten
 
     def _tidy_hour(self, scope: str, minute: int) -> None:
         """Forget a scope's minutes that are over; those that lie ahead count as spent now."""
@@ -299,27 +285,29 @@ class Database:
         sql = "DELETE FROM hours WHERE scope = ? AND minute NOT BETWEEN ? AND ?"
         self._run(sql, (scope, minute - MINUTES + 1, minute + LAG))
 
-    def _forget(self, table: str, name: str, key: str, most: int, used: str, by: str = "") -> bool:
-        """Forget some rows beyond ``most``, of the API key that has most, in its older half.
+    def _forget(self, forget: str, where: str, used: str, by: str, idle: float) -> bool:
+        """Forget some rows beyond ``max_sessions``; return whether there are more to forget.
 
-        So no key pushes out another's rows. If no key has two, forget from all. Return whether
-        there are more to forget. ``used``, ``by``: columns that order the rows, the first to go
-        first; ``by`` within the older half.
+        They are of the API key that has most rows, in its older half, so that no key pushes out
+        another's. If no key has two rows, they are of all. ``used``, ``by``: columns that order the
+        rows and the older half, the first to go first.
         """
-        number: int = self._run(f"SELECT count(*) FROM {table}").fetchone()[0]  # noqa: S608
-        over = min(number - most, STEP)
+        key = "substr(session, 33)"  # the API key's part of a session's hash, which may be empty
+        sql = f"SELECT {key}, count(*) FROM sessions WHERE {where} GROUP BY 1 ORDER BY 2 DESC"  # noqa: S608
+        keys = self._run(sql, (None, None, None, idle)).fetchall()
+        number = sum(rows for _, rows in keys)
+        over = min(number - self._sizes.max_sessions, STEP)
         if over <= 0:
             return False
-        sql = f"SELECT {key}, count(*) FROM {table} GROUP BY 1 ORDER BY 2 DESC LIMIT 1"  # noqa: S608
-        busiest, rows = self._run(sql).fetchone()
+        busiest, rows = keys[0]
         busiest, half = (busiest, (rows + 1) // 2) if rows > 1 else (None, number)
         self._run(
-            f"DELETE FROM {table} WHERE {name} IN (SELECT {name} FROM (SELECT * FROM {table} "  # noqa: S608
-            f"WHERE ?1 IS NULL OR {key} = ?1 ORDER BY {used} LIMIT ?2) "
-            f"ORDER BY {by or used} LIMIT ?3)",
-            (busiest, half, over),
+            f"{forget} WHERE session IN (SELECT session FROM (SELECT session, {by} FROM sessions "  # noqa: S608
+            f"WHERE {where} AND (?1 IS NULL OR {key} = ?1) ORDER BY {used} LIMIT ?2) "
+            f"ORDER BY {by} LIMIT ?3)",
+            (busiest, half, over, idle),
         )
-        return number - min(over, half) > most
+        return number - min(over, half) > self._sizes.max_sessions
 
     def sync(self) -> None:
         """Put commits on the disk, so that a power cut can't lose them."""
@@ -366,10 +354,35 @@ class Database:
         return KeptRecord(*row) if row is not None else None
 
 
-def _account_of(scope: str) -> tuple[str, str]:
-    """Return a scope's account, and its name there: ``session:ID:tier:T`` is in ``session:ID``."""
-    end = scope.find(":", len(SESSION)) if scope.startswith(SESSION) else -1
-    return (scope, "") if end < 0 else (scope[:end], scope[end:])
+def _split(scope: str) -> tuple[str, str]:
+    """Return the row that counts a scope, and the scope's name there."""
+    if not scope.startswith(SESSION):
+        return scope, ""
+    session, _, part = scope[len(SESSION) :].partition(":")
+    return session, part and f":{part}"
+
+
+def _with(change: Change, row: _Row, now: float) -> _Row:
+    """Return a session's row after a change; its tokens stay."""
+    turns, tier, first_seen, last_seen, sticky, replies, agent, request_id, *tokens = row
+    if change.sticky:
+        lasting = _lasting({**_sticky(sticky), **change.sticky}, now)
+        sticky = dumps({m: (s.tier, s.until) for m, s in lasting.items()})
+    if change.reply:
+        replies = "\n".join([*replies.split("\n"), change.reply][-change.replies_kept :])
+    if change.agent:
+        agent, request_id = change.agent, change.request_id
+    return [
+        turns + change.turns,
+        change.tier or tier,
+        min(now, first_seen or now),
+        max(now, last_seen),
+        sticky,
+        replies.lstrip("\n"),
+        agent,
+        request_id,
+        *tokens,
+    ]
 
 
 def _sticky(text: str) -> dict[str, Sticky]:
@@ -384,8 +397,3 @@ def _conditions(query: EventQuery) -> tuple[dict[str, Any], str]:
     """Return a query's values by name, and its conditions in SQL."""
     values = {name: getattr(query, name) for name in _CONDITIONS}
     return values, " AND ".join(_CONDITIONS[name] for name in values if values[name] is not None)
-
-
-def _idle(table: str, name: str, used: str) -> str:
-    select = f"SELECT {name} FROM {table} WHERE {used} < ? LIMIT ?"  # noqa: S608
-    return f"DELETE FROM {table} WHERE {name} IN ({select})"  # noqa: S608

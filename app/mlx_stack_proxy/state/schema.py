@@ -1,8 +1,8 @@
 """The tables of the SQLite file, and how files of earlier versions become such a one.
 
 Version 0.1 wrote schema 3 and version 0.2 schema 4: one table ``entries`` with a row for each
-session, token account (``purses``), rolling hour, breaker and row of the hours' counters, as name,
-kind and JSON. Schema 5 had no agent in a session's row, 5 and 6 had an hour in one row.
+session, its tokens (``purses``), rolling hour, breaker and row of the hours' counters, as name,
+kind and JSON. Schemas 5 and 6 had a table for each of these; 5 had no agent in a session's row.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import Any, Final
 
 import orjson
 
-VERSION: Final = 7  # raise it with each change of the tables
-READABLE: Final = (0, 3, 4, 5, 6, VERSION)  # 0: a new file
+from .store import SESSION
 
-# No index but those by key: a commit writes each page that it changes, and only operators' questions
+VERSION: Final = 7  # raise it with each change of the tables
+
+# No index but those by key: a commit writes each page that it changes, and only what operators ask
 # and the housekeeping look for rows by anything else.
 _TABLES: Final = """
     CREATE TABLE IF NOT EXISTS sessions (
@@ -24,14 +25,11 @@ _TABLES: Final = """
         first_seen REAL NOT NULL, last_seen REAL NOT NULL,
         sticky TEXT NOT NULL,  -- {requested model: [tier, until]} as JSON; '': none
         replies TEXT NOT NULL,  -- digests of the last text replies, one a line
-        agent TEXT NOT NULL DEFAULT '', request_id TEXT NOT NULL DEFAULT ''  -- who asked last
-    ) WITHOUT ROWID;
-    -- Token accounts. One counts the tokens of scopes that are forgotten together: `session:ID` has
-    -- those of `session:ID`, `session:ID:tier:T` and `session:ID:estimated`. It is no part of the
-    -- session's row, because it outlives it.
-    CREATE TABLE IF NOT EXISTS purses (
-        purse TEXT PRIMARY KEY,
-        used TEXT NOT NULL CHECK (json_valid(used)),  -- {what the scope adds to the name: tokens}
+        agent TEXT NOT NULL, request_id TEXT NOT NULL,  -- who asked last
+        -- The tokens of the scopes `session:ID`, `session:ID:tier:T` and `session:ID:estimated`,
+        -- as JSON: {what the scope adds to `session:ID`: tokens}. They may outlive the session, and
+        -- a parent of sub-agents has only these: its `last_seen` is 0.
+        used TEXT NOT NULL CHECK (json_valid(used)),
         most INTEGER NOT NULL,  -- the largest of these
         touched REAL NOT NULL  -- when tokens were last counted here
     ) WITHOUT ROWID;
@@ -55,25 +53,46 @@ _TABLES: Final = """
         number INTEGER PRIMARY KEY, id TEXT NOT NULL, at REAL NOT NULL, agent TEXT NOT NULL,
         session TEXT NOT NULL, body BLOB NOT NULL
     );
+"""
+_FROM_4: Final = """
     DROP INDEX IF EXISTS events_by_time;
     DROP INDEX IF EXISTS events_by_kind;
     DROP INDEX IF EXISTS events_by_session;
-    DROP INDEX IF EXISTS records_by_id;
-    DROP INDEX IF EXISTS records_by_agent;
-    DROP INDEX IF EXISTS sessions_by_use;
 """
-_AGENTS: Final = """
+_TO_6: Final = """
     ALTER TABLE sessions ADD COLUMN agent TEXT NOT NULL DEFAULT '';
     ALTER TABLE sessions ADD COLUMN request_id TEXT NOT NULL DEFAULT '';
 """
-_HOURS: Final = """
-    ALTER TABLE hours RENAME TO whole_hours;
-    {tables}
+_BEFORE: Final = """
+    DROP INDEX IF EXISTS records_by_id;
+    DROP INDEX IF EXISTS records_by_agent;
+    DROP INDEX IF EXISTS sessions_by_use;
+    ALTER TABLE sessions RENAME TO old_sessions;
+    ALTER TABLE hours RENAME TO old_hours;
+"""
+_AFTER: Final = """
+    INSERT INTO sessions SELECT *, '{}', 0, 0 FROM old_sessions;
+    INSERT INTO sessions
+        SELECT substr(purse, 9), 0, '', 0, 0, '', '', '', '', used, most, touched FROM purses
+        WHERE purse LIKE 'session:%' ON CONFLICT (session) DO UPDATE
+        SET used = excluded.used, most = excluded.most, touched = excluded.touched;
     INSERT INTO hours
         SELECT scope, json_extract(one.value, '$[0]'), json_extract(one.value, '$[1]')
-        FROM whole_hours, json_each(minutes) AS one;
-    DROP TABLE whole_hours;
+        FROM old_hours, json_each(minutes) AS one;
+    DROP TABLE old_sessions;
+    DROP TABLE old_hours;
+    DROP TABLE purses;
 """
+# By the version of the file: what makes it one of this version. (Of 3 and 4, `_move_entries` is.)
+_SCRIPTS: Final = {
+    0: _TABLES,
+    3: _FROM_4 + _TABLES,
+    4: _FROM_4 + _TABLES,
+    5: _FROM_4 + _TO_6 + _BEFORE + _TABLES + _AFTER,
+    6: _FROM_4 + _BEFORE + _TABLES + _AFTER,
+    VERSION: "",
+}
+READABLE: Final = frozenset(_SCRIPTS)  # 0: a new file
 
 
 def prepare(connection: sqlite3.Connection) -> int:
@@ -84,9 +103,8 @@ def prepare(connection: sqlite3.Connection) -> int:
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if version == VERSION:
         return 0
-    tables = _HOURS.format(tables=_TABLES) if version in (5, 6) else _TABLES
     try:
-        connection.executescript(f"BEGIN IMMEDIATE; {_AGENTS if version == 5 else ''} {tables}")
+        connection.executescript(f"BEGIN IMMEDIATE; {_SCRIPTS[version]}")
         odd = _move_entries(connection) if version in (3, 4) else 0
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.commit()
@@ -104,8 +122,8 @@ def _move_entries(connection: sqlite3.Connection) -> int:
             moved.append((name, kind, into, [*rows_of(name, orjson.loads(content))]))
         except (ValueError, TypeError, LookupError, AttributeError):
             odd += not kind.startswith("odd ")  # so 0.2 named rows that it could not read
-    for name, kind, into, rows in moved:
-        connection.executemany(f"INSERT INTO {into}", rows)  # noqa: S608
+    for name, kind, into, rows in sorted(moved, key=lambda one: one[1], reverse=True):
+        connection.executemany(f"INSERT INTO {into}", rows)
         connection.execute("DELETE FROM entries WHERE name = ? AND kind = ?", (name, kind))
     return odd
 
@@ -116,7 +134,7 @@ _Rows = Iterable[tuple[Any, ...]]
 def _session(name: str, content: dict[str, Any]) -> _Rows:
     sticky = {model: (s["tier"], s["until"] + 0) for model, s in content["sticky"].items()}
     yield (
-        name.removeprefix("session:"),
+        name.removeprefix(SESSION),
         content["turns"] + 0,
         content["tier"] + "",
         content["first_seen"] + 0,
@@ -126,9 +144,10 @@ def _session(name: str, content: dict[str, Any]) -> _Rows:
     )
 
 
-def _account(name: str, content: dict[str, Any]) -> _Rows:
+def _tokens(name: str, content: dict[str, Any]) -> _Rows:
     used = {scope[len(name) :]: tokens + 0 for scope, tokens in content["used"].items()}
-    yield name, dumps(used), max(used.values(), default=0), content["touched"] + 0
+    most = max(used.values(), default=0)
+    yield name.removeprefix(SESSION), dumps(used), most, content["touched"] + 0
 
 
 def _hour(name: str, content: list[tuple[int, int]]) -> _Rows:
@@ -150,8 +169,12 @@ def dumps(value: Any) -> str:
 
 # By a row's kind in ``entries``: where it goes, and how it becomes rows there. What is odd raises.
 _ROWS_OF: Final[Mapping[str, tuple[str, Callable[[str, Any], _Rows]]]] = {
-    "sessions": ("sessions VALUES (?, ?, ?, ?, ?, ?, ?, '', '')", _session),
-    "purses": ("purses VALUES (?, ?, ?, ?)", _account),
+    "sessions": ("sessions VALUES (?, ?, ?, ?, ?, ?, ?, '', '', '{}', 0, 0)", _session),
+    "purses": (  # after the sessions, which may have a row by then
+        "sessions VALUES (?, 0, '', 0, 0, '', '', '', '', ?, ?, ?) ON CONFLICT (session) DO UPDATE "
+        "SET used = excluded.used, most = excluded.most, touched = excluded.touched",
+        _tokens,
+    ),
     "hours": ("hours VALUES (?, ?, ?)", _hour),
     "breakers": ("breakers VALUES (?, ?, ?, ?)", _breaker),
     "counts": ("counts VALUES (?, ?, ?, ?)", _counters),

@@ -108,7 +108,7 @@ class SqliteStore:
         self._jobs: deque[_Job] = deque()  # that wait
         self._in_flight: list[_Job] | None = None  # that the thread is busy with
         self._db: Database | None = None  # to change; None: there is no file that can be opened
-        self._reader: Database | None = None  # to read on the event loop
+        self._reader: Database | None = None  # to read while the thread uses the first one
         self._error: StoreError | None = None  # why the file can't be used now
         self.health = Trouble(f"{self._where} is not open yet")
 
@@ -226,10 +226,14 @@ class SqliteStore:
         return await self._ask(lambda db: db.counts(first, last))
 
     def _read(self) -> Database:
-        """Return the connection for the event loop to read through. Raises StoreError."""
-        if self._reader is None:
+        """Return a connection for the event loop to read through. Raises StoreError.
+
+        The second one has nothing in its cache once the first has written.
+        """
+        db = self._db if self._in_flight is None else self._reader
+        if db is None:
             raise StoreError(self.health.sentence)
-        return self._reader
+        return db
 
     async def _ask(self, question: Callable[[Database], Result]) -> Result:
         """Answer a question in a thread, through a connection of its own; in memory in place."""
@@ -238,7 +242,7 @@ class SqliteStore:
             return question(db)
 
         def answer() -> Result:
-            with contextlib.closing(sqlite_file.connect(file.path)) as connection:
+            with contextlib.closing(sqlite_file.connect(file.path, 1.0)) as connection:
                 return question(Database(connection, self._sizes))
 
         try:
@@ -385,8 +389,10 @@ class SqliteStore:
 
     async def keep_house(self) -> None:
         """Forget what is too old or too many, in small steps; put commits on the disk."""
-        while await self._do(self._keep_house, slow=True):
-            await asyncio.sleep(PAUSE_SECONDS)
+        more = True
+        while more:
+            more = await self._do(self._keep_house, slow=True)
+            await asyncio.sleep(PAUSE_SECONDS if more else 0)
         if self._file is not None:
             await self._ask(Database.sync)
 

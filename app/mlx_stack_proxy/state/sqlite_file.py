@@ -41,22 +41,21 @@ class FileUnusable(StoreError):
         self.label = label
 
 
-def connect(path: Path | None) -> sqlite3.Connection:
+def connect(path: Path | None, timeout: float = 0.0) -> sqlite3.Connection:
     """Return a connection that several threads may use, one after the other.
 
-    It waits for no other program's lock, and begins no transaction by itself. ``path``: of a file
-    that is there; None: in memory.
+    It begins no transaction by itself. ``path``: of a file that is there; None: in memory.
+    ``timeout``: seconds to wait for another connection's lock.
     """
     connection = sqlite3.connect(
         ":memory:" if path is None else f"file:{quote(str(path))}?mode=rw",
-        timeout=0,
+        timeout=timeout,
         isolation_level=None,
         check_same_thread=False,
         uri=True,
     )
     connection.execute("PRAGMA cache_spill = OFF")
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     return connection
 
 
@@ -156,6 +155,8 @@ class StateFile:
                 f"this proxy reads only version {schema.VERSION}",
                 f"schema-{version}",
             )
+        if version == 0:  # of a new file, which has no tables yet
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}").fetchall()

@@ -12,14 +12,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
 
 from mlx_stack_proxy import log
 from mlx_stack_proxy.settings import ObservabilitySettings
-from mlx_stack_proxy.state import schema, sqlite
+from mlx_stack_proxy.state import sqlite
 from mlx_stack_proxy.state.hourly import HourKey
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import (
@@ -56,7 +55,8 @@ async def test_a_second_process_is_told_who_has_the_file(
     # It takes over where the first one ends.
     await store.close()
     await until(lambda: second.health.sentence is None)
-    await until(lambda: not second._jobs)  # what it was to count meanwhile is written
+    # What it was to count meanwhile is written.
+    await until(lambda: not second._jobs and second._in_flight is None)
     found = await second.reserve("u", [HOUR], 0, NOW, NOW)
     assert found.used == {"hour": 71}  # type: ignore[union-attr]
     await second.close()
@@ -189,14 +189,24 @@ async def test_files_of_0_1_and_0_2_are_read(
         await store.close()
 
 
-OLD_SESSION = """
-    DROP TABLE sessions;
+BETWEEN = """
     CREATE TABLE sessions (
         session TEXT PRIMARY KEY, turns INTEGER NOT NULL, tier TEXT NOT NULL,
         first_seen REAL NOT NULL, last_seen REAL NOT NULL, sticky TEXT NOT NULL,
-        replies TEXT NOT NULL
+        replies TEXT NOT NULL{more}
     ) WITHOUT ROWID;
+    CREATE INDEX sessions_by_use ON sessions (last_seen);
+    CREATE TABLE purses (
+        purse TEXT PRIMARY KEY, used TEXT NOT NULL, most INTEGER NOT NULL, touched REAL NOT NULL
+    ) WITHOUT ROWID;
+    CREATE TABLE hours (scope TEXT PRIMARY KEY, minutes TEXT NOT NULL) WITHOUT ROWID;
+    INSERT INTO sessions VALUES ('a', 3, 'fast', {now}, {now}, '', ''{asked});
+    INSERT INTO purses VALUES ('session:a', '{{"":7,":estimated":5}}', 7, {now});
+    INSERT INTO purses VALUES ('session:parent', '{{"":9}}', 9, {now});
+    INSERT INTO hours VALUES ('hour', '[[{before},2],[{minute},40]]');
+    PRAGMA user_version = {version};
 """
+ASKED = ", agent TEXT NOT NULL, request_id TEXT NOT NULL"
 
 
 @pytest.mark.parametrize("version", [5, 6])
@@ -205,24 +215,18 @@ async def test_files_of_schemas_between_releases_are_read(
 ) -> None:
     path.parent.mkdir()
     connection = sqlite3.connect(path)
-    schema.prepare(connection)
+    more, asked = (ASKED, ", 'codex', 'r'") if version == 6 else ("", "")
     minute = int(NOW // 60)
-    asked = ", 'codex', 'r'" if version == 6 else ""
-    connection.executescript(
-        f"{OLD_SESSION if version == 5 else ''} DROP TABLE hours; "
-        f"INSERT INTO sessions VALUES ('a', 3, 'fast', {NOW}, {NOW}, '', ''{asked}); "
-        "CREATE TABLE hours (scope TEXT PRIMARY KEY, minutes TEXT NOT NULL) WITHOUT ROWID; "
-        f"INSERT INTO hours VALUES ('hour', '[[{minute - 1},40],[{minute},2]]'); "
-        "CREATE INDEX sessions_by_use ON sessions (last_seen); "
-        f"PRAGMA user_version = {version}"
-    )
+    times = {"now": NOW, "minute": minute, "before": minute - 1}
+    connection.executescript(BETWEEN.format(more=more, asked=asked, version=version, **times))
     connection.close()
     for agent in ("" if version == 5 else "codex", "codex"):
         store = make_sqlite()
         await store.open()
-        found = await store.load("a", NOW, [HOUR])
+        found = await store.load("a", NOW, [HOUR, Limit("session:parent", None, False)])
         assert (found.turns, found.tier, found.agent) == (3, "fast", agent)
-        assert found.counts == {"hour": 42}
+        assert (found.used, found.estimated) == (7, 5)
+        assert found.counts == {"hour": 42, "session:parent": 9}
         await commit(store, "a", Change(agent="codex", request_id="r"), NOW)
         await store.close()
 
@@ -297,7 +301,7 @@ async def test_a_file_locked_by_another_program(store: SqliteStore, path: Path) 
     other.close()
     await until(lambda: store.health.sentence is None)
     assert (await store.load("a", NOW)).used == 77
-    assert rows(path, "purses") == 1
+    assert rows(path, "sessions") == 1
 
 
 @pytest.fixture
@@ -402,7 +406,7 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
     await until(lambda: store.health.sentence is None)
     await commit(store, "a", ONE_TURN, NOW)
     assert (await store.load("a", NOW)).used == 82
-    assert rows(path, "purses") == 1
+    assert rows(path, "sessions") == 1
 
 
 async def test_of_too_many_that_wait_for_the_disk_the_oldest_is_told(
