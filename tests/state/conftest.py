@@ -26,6 +26,12 @@ SIZES = Sizes(MAX_SESSIONS, TTL, EVENTS_TTL, MAX_EVENTS)
 MakeStore = Callable[[], Store]
 
 
+async def keep_house(store: Store) -> None:
+    """Forget now what a store forgets every 30 seconds."""
+    assert isinstance(store, SqliteStore | RedisStore)
+    await store.keep_house()
+
+
 @pytest.fixture
 def make_sqlite(tmp_path: Path) -> MakeStore:
     """Makes stores on one and the same file."""

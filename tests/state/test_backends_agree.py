@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, EventQuery, Limit, Settlement, Sizes, Sticky, Store
-from tests.state.conftest import MAX_SESSIONS, NOW, TTL, MakeStore, redis_store
+from tests.state.conftest import MAX_SESSIONS, NOW, TTL, MakeStore, keep_house
 from tests.support.redis_server import RedisServer
 from tests.support.storing import add_events, commit, settle
 
@@ -54,6 +55,7 @@ CALLS = st.one_of(
     st.tuples(st.just("load"), NAMES, LIMITS),
     st.tuples(st.just("commit"), NAMES, DELTAS, SETTLEMENTS),
     st.tuples(st.just("delete"), NAMES),
+    st.tuples(st.just("house")),
     st.tuples(st.just("events"), st.sampled_from("ab")),
     reserve(st.floats(0, 400)),
     SETTLE,
@@ -64,6 +66,9 @@ STEPS = st.lists(st.tuples(ONWARDS, CALLS), max_size=40)
 # When a reservation ends whose clock jumped is nobody's promise either: these last.
 BUDGETS = reserve(st.just(1e6)) | SETTLE
 JUMPS = st.lists(st.tuples(ONWARDS | st.floats(-4000, 0), BUDGETS), min_size=3, max_size=20)
+
+
+clock = [NOW]  # of both stores' housekeeping
 
 
 async def do(store: Store, call: tuple[Any, ...], now: float) -> Any:
@@ -81,6 +86,9 @@ async def do(store: Store, call: tuple[Any, ...], now: float) -> Any:
             return await store.reserve(ticket, limits, tokens, now, now + wait, least=least)
         case ("settle", ticket, amounts):
             return await settle(store, ticket, amounts, now)
+        case ("house",):
+            await keep_house(store)
+            return None
         case ("events", session):
             await add_events(store, [{"time": now, "kind": "k", "session": session}])
             return await store.events(EventQuery(session=session, limit=3))
@@ -91,7 +99,7 @@ async def answers(store: Store, steps: list[tuple[float, Any]]) -> list[Any]:
     found = []
     now = NOW
     for wait, call in steps:
-        now = round(now + wait, 3)
+        clock[0] = now = round(now + wait, 3)
         answer = await do(store, call, now)
         # How long to wait is known to the millisecond.
         if hasattr(answer, "resets_in"):
@@ -106,11 +114,13 @@ async def answers(store: Store, steps: list[tuple[float, Any]]) -> list[Any]:
 def make_redis(redis_server: RedisServer) -> MakeStore:
     """With names of its own for each store, in the same hash slot."""
     numbers = itertools.count()
-    return lambda: redis_store(redis_server.url, SIZES, prefix=f"{{mlx-stack}}:{next(numbers)}")
+    return lambda: RedisStore(
+        redis_server.url, SIZES, lambda: clock[0], prefix=f"{{mlx-stack}}:{next(numbers)}"
+    )
 
 
 def check(make_redis: MakeStore, steps: list[tuple[float, Any]]) -> None:
-    expected = asyncio.run(answers(SqliteStore(None, SIZES, lambda: NOW), steps))
+    expected = asyncio.run(answers(SqliteStore(None, SIZES, lambda: clock[0]), steps))
     assert asyncio.run(answers(make_redis(), steps)) == expected
 
 

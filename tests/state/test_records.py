@@ -9,7 +9,7 @@ import pytest
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, KeptRecord, Limit, Settlement, Store
-from tests.state.conftest import NOW, SIZES, MakeStore
+from tests.state.conftest import NOW, SIZES, MakeStore, keep_house
 from tests.support.redis_server import RedisServer
 
 
@@ -64,8 +64,7 @@ async def test_records_are_bounded_by_number_and_by_bytes(
     await store.open()
     for number in range(9):
         await store.write(Change(records=[record(number)]), NOW)
-    if isinstance(store, SqliteStore):
-        await store._keep_house()
+    await keep_house(store)
     found = [await store.record(f"req-{number}") is not None for number in range(9)]
     assert found == [False] * 5 + [True] * 4
     await store.close()

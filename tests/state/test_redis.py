@@ -155,7 +155,7 @@ async def test_old_events_and_idle_sessions_go_in_small_steps(
     for number in range(3):
         await commit(store, f"idle{number}", Change(turns=1), NOW - TTL - 1)
     await commit(store, "b", Change(turns=1), NOW - TTL)
-    assert [await store.tidy() for _ in range(3)] == [4, 2, 0]
+    await store.keep_house()
     assert await store.count_sessions(NOW - TTL) == 1
     assert [number for number, _ in await store.events(EventQuery())] == [4]
     await store.close()
@@ -167,7 +167,7 @@ async def test_events_beyond_their_number_go(make_redis: MakeStore) -> None:
     await store.open()
     added = MAX_EVENTS + 20
     await add_events(store, [{"time": NOW, "kind": "k", "session": ""} for _ in range(added)])
-    await store.tidy()
+    await store.keep_house()
     found = await store.events(EventQuery(after=0))
     assert [number for number, _ in found] == list(range(21, added + 1)), "the newest are kept"
     await store.close()

@@ -19,7 +19,7 @@ SESSIONS = {
     "first": [("HSET", "s:bad", "first", "long ago")],
     "a sticky tier": [("HSET", "s:bad", "sticky:auto", "x")],
     "its purse": [("SET", "p:session:bad", "x")],
-    "its tokens": [("HSET", "p:session:bad", "session:bad", "x")],
+    "its tokens": [("HSET", "p:session:bad", "session:bad", "x", "touched", str(NOW))],
     "when it was touched": [("HSET", "p:session:bad", "touched", "x")],
     "what is set aside": [("HSET", "r:session:bad", "ticket", "x")],
 }

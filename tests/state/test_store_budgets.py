@@ -215,7 +215,7 @@ async def test_reserved_and_settled_under_different_scopes_leaves_nothing(store:
 
 
 @pytest.mark.parametrize("jump", [120, HOUR, 24 * HOUR])
-async def test_a_clock_that_jumps_back_keeps_nothing_for_longer_than_an_hour(
+async def test_a_clock_that_jumps_back_keeps_nothing_longer_than_an_hour_after_the_next_write(
     store: Store, jump: float
 ) -> None:
     limit = hour_limit(100)
@@ -224,10 +224,9 @@ async def test_a_clock_that_jumps_back_keeps_nothing_for_longer_than_an_hour(
     assert await used(store, limit, then) == 40
     await spend(store, limit, 30, then + 120)
     assert await used(store, limit, then + 120) == 70
-    minute = then // 60 * 60
+    minute = (then + 120) // 60 * 60
     assert await used(store, limit, minute + HOUR - 1) == 70
-    assert await used(store, limit, minute + HOUR) == 30
-    assert await used(store, limit, minute + HOUR + 120) == 0
+    assert await used(store, limit, minute + HOUR) == 0
 
 
 async def test_a_caller_whose_clock_lags_a_little_changes_nothing(store: Store) -> None:
@@ -236,5 +235,5 @@ async def test_a_caller_whose_clock_lags_a_little_changes_nothing(store: Store) 
     await spend(store, limit, 40, minute + 60)
     await spend(store, limit, 2, minute + 59)
     assert await used(store, limit, minute + 58) == 42
-    assert await used(store, limit, minute + HOUR + 59) == 42
+    assert await used(store, limit, minute + HOUR + 59) == 40
     assert await used(store, limit, minute + HOUR + 60) == 0

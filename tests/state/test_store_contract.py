@@ -21,7 +21,7 @@ from mlx_stack_proxy.state.store import (
     Sticky,
     Store,
 )
-from tests.state.conftest import MAX_SESSIONS, TTL
+from tests.state.conftest import MAX_SESSIONS, TTL, keep_house
 from tests.state.spending import NOW, ONE_TURN, hour_limit, session_limit, spend, used
 from tests.support.storing import add_events, commit, save_breaker, settle
 
@@ -144,6 +144,7 @@ async def test_what_sub_agents_spend_outlives_their_parents_own_use(store: Store
     if how == "one too many":
         for number in range(MAX_SESSIONS):
             await commit(store, f"s{number}", ONE_TURN, NOW + TTL - 1)
+        await keep_house(store)
         assert (await store.load("a", NOW + TTL - 1)).turns == 0
     found = await store.load("a", NOW + TTL + 1)
     assert (found.turns, found.used) == (0, 12)
@@ -185,6 +186,7 @@ async def test_the_least_recently_used_sessions_go_first(store: Store) -> None:
     await spend(store, session_limit(None, "s1"), 7)
     await commit(store, "s0", ONE_TURN, NOW + 50)
     await commit(store, "new", ONE_TURN, NOW + 60)
+    await keep_house(store)
     assert await store.count_sessions(NOW) == MAX_SESSIONS
     listed = {found.session for found in await store.sessions(NOW + 60)}
     assert listed == {"new", "s0", *(f"s{number}" for number in range(2, MAX_SESSIONS))}
@@ -200,6 +202,7 @@ async def test_a_key_pushes_out_none_of_anothers_sessions(store: Store) -> None:
     for number, session in enumerate(flood):
         await commit(store, session, ONE_TURN, NOW + number)
         await spend(store, session_limit(20, session), 1)
+    await keep_house(store)
     listed = {found.session for found in await store.sessions(NOW + 60)}
     assert listed == {*theirs, *flood[-(MAX_SESSIONS - 2) :]}
     for session in theirs:

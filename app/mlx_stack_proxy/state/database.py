@@ -289,8 +289,8 @@ class Database:
         """Forget some rows beyond ``max_sessions``; return whether there are more to forget.
 
         They are of the API key that has most rows, in its older half, so that no key pushes out
-        another's. If no key has two rows, they are of all. ``used``, ``by``: columns that order the
-        rows and the older half, the first to go first.
+        another's. If no key has two rows, they are of all. ``used``, ``by``: columns that order all
+        rows and the older half, of which the first half may go.
         """
         key = "substr(session, 33)"  # the API key's part of a session's hash, which may be empty
         sql = f"SELECT {key}, count(*) FROM sessions WHERE {where} GROUP BY 1 ORDER BY 2 DESC"  # noqa: S608
@@ -301,13 +301,14 @@ class Database:
             return False
         busiest, rows = keys[0]
         busiest, half = (busiest, (rows + 1) // 2) if rows > 1 else (None, number)
+        over = min(over, max(1, half // 2))
         self._run(
             f"{forget} WHERE session IN (SELECT session FROM (SELECT session, {by} FROM sessions "  # noqa: S608
             f"WHERE {where} AND (?1 IS NULL OR {key} = ?1) ORDER BY {used} LIMIT ?2) "
             f"ORDER BY {by} LIMIT ?3)",
             (busiest, half, over, idle),
         )
-        return number - min(over, half) > self._sizes.max_sessions
+        return number - over > self._sizes.max_sessions
 
     def sync(self) -> None:
         """Put commits on the disk, so that a power cut can't lose them."""

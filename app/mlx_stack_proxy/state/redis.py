@@ -5,9 +5,9 @@ two replicas at the same time are neither lost nor counted twice. All keys carry
 because a budget spans sessions and must lie on one node of a cluster. Callers pass times in, so the
 replicas' clocks must agree to within a minute. Every key expires.
 
-A write that fails is pending until a task adds it once the server is back. The server remembers
-each write's name for ten minutes and ignores a second write of that name, so a write whose answer
-was lost is sent again and counts once.
+A write that fails or is cancelled is pending until a task adds it once the server is back. The
+server remembers each write's name for ten minutes and ignores a second write of that name, so a
+write whose answer was lost is sent again and counts once.
 """
 
 from __future__ import annotations
@@ -93,30 +93,18 @@ class RedisStore:
         self._prefix = prefix
         self._sizes = sizes
         self._ttl = _time(sizes.session_ttl)
-        self._bounds = {  # how much the server keeps; the writing script enforces them
-            "most_sessions": sizes.max_sessions,
-            "most_events": sizes.max_events,
-            "most_counters": MOST_COUNTERS,
-            "keep_events": sizes.events_ttl,
-            "most_records": sizes.max_records,
-            "most_record_bytes": sizes.max_record_bytes,
-        }
         self._clock = clock
         process_name = secrets.token_hex(8)
         self._calls = (f"{process_name}:{n}" for n in itertools.count())
         self._pending: deque[_PendingWrite] = deque(maxlen=MOST_PENDING)
-        self._has_pending = asyncio.Event()  # set while there are pending writes
-        self._tasks: list[asyncio.Task[None]] = []
+        self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         await self._link.open()
-        self._tasks = [
-            asyncio.create_task(self._keep_house()),
-            asyncio.create_task(self._keep_adding()),
-        ]
+        self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        await tasks.end(*self._tasks)
+        await tasks.end(self._task)
         with contextlib.suppress(StoreError):
             await self._add_pending()
         await self._link.close()
@@ -126,7 +114,7 @@ class RedisStore:
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
         *row, counts = await self._run("load", _time(now), self._ttl, session, *_scopes(limits))
         try:
-            state = _session(row, now)
+            state = _session(row, now, self._sizes.session_ttl)
         except ValueError as error:
             raise StoreError(f"what Redis has of a session makes no sense: {error}") from None
         return replace(state, counts=_by_scope(limits, counts)) if limits else state
@@ -134,15 +122,14 @@ class RedisStore:
     async def write(self, change: Change, now: float) -> Mapping[str, int]:
         """Write as ``Store.write`` says. A change that fails is added later, but for its breakers.
 
-        Raises StoreError then, too.
+        Raises StoreError then, too. So is one whose caller is cancelled meanwhile.
         """
         call, settlement = next(self._calls), change.settlement
         try:
             tokens_before = await self._add(call, change, now)
-        except StoreError as error:
+        except (StoreError, asyncio.CancelledError) as error:
             sure_until = None if isinstance(error, NotSent) else time.monotonic() + SURE_SECONDS
             self._pending.append(_PendingWrite(call, replace(change, breakers={}), sure_until))
-            self._has_pending.set()
             raise
         return _by_scope(settlement.amounts, tokens_before) if settlement is not None else {}
 
@@ -153,7 +140,8 @@ class RedisStore:
         self, now: float, offset: int = 0, limit: int = 100, agent: str | None = None
     ) -> Sessions:
         rows, _ = await self._run("sessions", _time(now), self._ttl, offset, limit, agent or "")
-        readable = _readable(lambda row: _session(row, now), rows)
+        ttl = self._sizes.session_ttl
+        readable = _readable(lambda row: _session(row, now, ttl), rows)
         sessions = Sessions(readable)
         sessions.unreadable = len(rows) - len(readable)
         return sessions
@@ -254,15 +242,21 @@ class RedisStore:
 
     async def _add(self, call: str, change: Change, now: float) -> Any:
         """Run the script that adds a change; a second run with the same ``call`` adds nothing."""
-        content = orjson.dumps({**_content(change), **self._bounds})
-        return await self._run("write", _time(now), self._ttl, call, content)
+        bounds = (_time(self._sizes.events_ttl), MOST_COUNTERS)
+        content = orjson.dumps(_content(change))
+        return await self._run("write", _time(now), self._ttl, call, content, *bounds)
 
-    async def _keep_adding(self) -> None:
+    async def _keep(self) -> None:
+        """Add pending writes, and keep house, now and then."""
+        clock = asyncio.get_running_loop().time
+        house_is_due = clock() + HOUSEKEEPING_SECONDS
         while True:
-            await self._has_pending.wait()
             await asyncio.sleep(redis_link.RETRY_SECONDS)
-            with contextlib.suppress(StoreError):
+            with contextlib.suppress(StoreError):  # the link has logged it; the next round goes on
                 await self._add_pending()
+                if clock() >= house_is_due:
+                    house_is_due = clock() + HOUSEKEEPING_SECONDS
+                    await self.keep_house()
 
     async def _add_pending(self) -> None:
         """Add all pending writes, at the present time. Raises StoreError."""
@@ -273,24 +267,16 @@ class RedisStore:
             # Else the server may have added the write and forgotten its name: don't count it twice.
             if self._pending and self._pending[0] is write:
                 self._pending.popleft()
-        self._has_pending.clear()
 
-    async def _keep_house(self) -> None:
-        while True:
-            await asyncio.sleep(HOUSEKEEPING_SECONDS)
-            await self._tidy_all()
-
-    async def _tidy_all(self) -> None:
-        with contextlib.suppress(StoreError):  # the link has logged it; the next round tidies
-            while True:
-                if await self.tidy() < STEP:
-                    return
-                await asyncio.sleep(PAUSE_SECONDS)
-
-    async def tidy(self) -> int:
-        """Forget some sessions and events that are too old; return how many. Raises StoreError."""
-        times = (_time(self._clock()), self._ttl, _time(self._sizes.events_ttl))
-        return int(await self._run("tidy", *times, STEP, self._sizes.max_events))
+    async def keep_house(self) -> None:
+        """Forget what is too old or too many, in small steps. Raises StoreError."""
+        sizes = self._sizes
+        bounds = (sizes.max_sessions, sizes.max_events, sizes.max_records, sizes.max_record_bytes)
+        forgotten = STEP
+        while forgotten >= STEP:
+            times = (_time(self._clock()), self._ttl, _time(sizes.events_ttl))
+            forgotten = int(await self._run("tidy", *times, STEP, *bounds))
+            await asyncio.sleep(PAUSE_SECONDS if forgotten >= STEP else 0)
 
 
 _SCRIPTS = ("load", "write", "delete", "sessions", "reserve", "tidy", "counts")
@@ -351,9 +337,11 @@ def _pairs(flat: Any) -> list[tuple[bytes, bytes]]:
     return list(items)
 
 
-def _session(row: Any, now: float) -> SessionState:
+def _session(row: Any, now: float, ttl: float) -> SessionState:
     name, flat, used, reserved, estimated = row
     fields = dict(_pairs(flat))
+    if now - float(fields.get(b"last", now)) > ttl:
+        fields = {}
     sticky = {}
     for key, value in fields.items():
         if key.startswith(_STICKY):

@@ -20,9 +20,7 @@
 
 local PREFIX = KEYS[1]
 local DAY = 86400
-local LAG = 1       -- minutes that a replica's clock may lag behind
-local STEP = 8      -- idle sessions that one write forgets
-local SHARE = 100   -- one of so many sessions beyond their number is forgotten at once
+local LAG = 1  -- minutes that a replica's clock may lag behind
 
 local function expire(key, seconds)
   redis.call('EXPIRE', key, math.max(1, math.ceil(seconds)))
@@ -43,74 +41,42 @@ local function forget(session)
   return redis.call('DEL', PREFIX .. ':s:' .. session)
 end
 
--- `busiest_key` of session_id.py: the older half of the sessions whose API key has the most.
-local function busiest_key(sessions)
-  local by_key, busiest, keys = {}, {}, 0
-  for _, session in ipairs(sessions) do
-    local key = string.sub(session, 33)
-    if not by_key[key] then
-      by_key[key], keys = {}, keys + 1
-    end
-    table.insert(by_key[key], session)
-    if #by_key[key] > #busiest then
-      busiest = by_key[key]
-    end
-  end
-  if keys == #sessions then
-    return sessions, keys
-  end
-  return busiest, math.floor((#busiest + 1) / 2)
-end
-
+-- Return the tokens used in a scope, and whether its purse is still in use.
 local function used_of(scope, now, ttl)
-  local key = purse_key(scope)
-  local found = redis.call('HMGET', key, 'touched', scope)
-  if found[1] and now - tonumber(found[1]) > ttl then
-    redis.call('DEL', key)
-    return 0
+  local found = redis.call('HMGET', purse_key(scope), 'touched', scope)
+  if not found[1] or now - tonumber(found[1]) > ttl then
+    return 0, false
   end
-  return tonumber(found[2] or 0)
+  return tonumber(found[2] or 0), true
 end
 
--- Return the buckets of the hour that ends now, as {minute, tokens}, oldest first; the present
--- minute; and the key. Tokens of a minute further ahead than LAG were counted by a clock that has
--- been put back since; they count as spent now.
-local function hour_of(scope, now)
-  local key = PREFIX .. ':h:' .. scope
-  local minute = math.floor(now / 60)
+-- Return the tokens of the hour that ends now, its buckets as {minute, tokens}, and their key and
+-- the present minute. `tidy`: forget the minutes that are over; tokens of a minute further ahead
+-- than LAG were counted by a clock that has been put back since, and count as spent now.
+local function hour_of(scope, now, tidy)
+  local key, minute, sum, buckets = PREFIX .. ':h:' .. scope, math.floor(now / 60), 0, {}
   local raw = redis.call('HGETALL', key)
   for i = 1, #raw, 2 do
-    local held = tonumber(raw[i])
-    if held <= minute - 60 or held > minute + LAG then
+    local held, tokens = tonumber(raw[i]), tonumber(raw[i + 1])
+    if held > minute - 60 then
+      sum = sum + tokens
+      buckets[#buckets + 1] = {held, tokens}
+    end
+    if tidy and (held <= minute - 60 or held > minute + LAG) then
       redis.call('HDEL', key, raw[i])
+      if held > minute then
+        redis.call('HINCRBY', key, minute, raw[i + 1])
+      end
     end
-    if held > minute + LAG then
-      redis.call('HINCRBY', key, minute, raw[i + 1])
-      expire(key, 3 * 3600)
-    end
   end
-  local buckets = {}
-  raw = redis.call('HGETALL', key)
-  for i = 1, #raw, 2 do
-    buckets[#buckets + 1] = {tonumber(raw[i]), tonumber(raw[i + 1])}
-  end
-  table.sort(buckets, function(a, b) return a[1] < b[1] end)
-  return buckets, minute, key
-end
-
-local function total(buckets)
-  local sum = 0
-  for _, bucket in ipairs(buckets) do
-    sum = sum + bucket[2]
-  end
-  return sum
+  return sum, buckets, key, minute
 end
 
 local function count_of(scope, rolling, now, ttl)
   if rolling then
-    return total((hour_of(scope, now)))
+    return (hour_of(scope, now))
   end
-  return used_of(scope, now, ttl)
+  return (used_of(scope, now, ttl))
 end
 
 -- Return the tokens that tickets other than `own` have set aside in a scope.
@@ -144,8 +110,8 @@ local function shown(session, now, ttl)
   return {
     session,
     redis.call('HGETALL', PREFIX .. ':s:' .. session),
-    used_of(scope, now, ttl),
+    (used_of(scope, now, ttl)),
     reserved_in(scope, now, ''),
-    used_of(scope .. ':estimated', now, ttl),
+    (used_of(scope .. ':estimated', now, ttl)),
   }
 end

@@ -12,7 +12,9 @@ local function resets_in(scope, rolling, excess)
     local touched = redis.call('HGET', purse_key(scope), 'touched')
     return touched and math.max(0, tonumber(touched) + ttl - now) or ttl
   end
-  for _, bucket in ipairs((hour_of(scope, now))) do
+  local _, buckets = hour_of(scope, now)
+  table.sort(buckets, function(a, b) return a[1] < b[1] end)
+  for _, bucket in ipairs(buckets) do
     excess = excess - bucket[2]
     if excess <= 0 then
       return math.max(0, (bucket[1] + 60) * 60 - now)

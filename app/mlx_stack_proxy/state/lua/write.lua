@@ -1,14 +1,18 @@
--- ARGV: now, ttl, call (the write's name), and as JSON the change with the store's bounds:
--- `_content` and `_bounds` in redis.py
+-- ARGV: now, ttl, call (the write's name), the change as JSON (`_content` in redis.py), the events'
+-- retention, most counters of an hour's row
 -- Returns for each scope that is settled its tokens before; {} if a write of this name was added
 -- before.
 local now, ttl, change = tonumber(ARGV[1]), tonumber(ARGV[2]), cjson.decode(ARGV[4])
+local keep, most_counters = tonumber(ARGV[5]) + DAY, tonumber(ARGV[6])
 
 -- Count tokens in a scope's purse; return the scope's tokens before.
 local function spend(scope, tokens)
-  local before = used_of(scope, now, ttl)
+  local before, fresh = used_of(scope, now, ttl)
   if tokens ~= 0 then
     local key = purse_key(scope)
+    if not fresh then
+      redis.call('DEL', key)
+    end
     redis.call('HINCRBY', key, scope, string.format('%.0f', tokens))
     local touched = tonumber(redis.call('HGET', key, 'touched') or 0)
     redis.call('HSET', key, 'touched', string.format('%.17g', math.max(now, touched)))
@@ -19,26 +23,21 @@ end
 
 -- Count tokens in a scope's rolling hour; return the hour's tokens before.
 local function spend_in_hour(scope, tokens)
-  local buckets, minute, key = hour_of(scope, now)
-  local newest = buckets[#buckets]
-  if newest and newest[1] > minute then
-    minute = newest[1]
-  end
+  local before, _, key, minute = hour_of(scope, now, true)
   if tokens ~= 0 then
     redis.call('HINCRBY', key, minute, string.format('%.0f', tokens))
-    expire(key, 3 * 3600)
   end
-  return total(buckets)
+  expire(key, 62 * 60)
+  return before
 end
 
 -- Add counters to the row `of`: {hour, agent, tier}.
 local function add_counts(of, counters)
-  local hour, keep = string.format('%.0f', of[1]), change.keep_events + DAY
-  local rows, row = PREFIX .. ':c:' .. hour, of[2] .. '\t' .. of[3]
+  local rows, row = PREFIX .. ':c:' .. string.format('%.0f', of[1]), of[2] .. '\t' .. of[3]
   local key = rows .. ':' .. row
   redis.call('SADD', rows, row)
   for name, number in pairs(counters) do
-    if string.find(name, ':', 1, true) and redis.call('HLEN', key) >= change.most_counters
+    if string.find(name, ':', 1, true) and redis.call('HLEN', key) >= most_counters
         and redis.call('HEXISTS', key, name) == 0 then
       name = string.match(name, '^[^:]*') .. ':other'
     end
@@ -48,39 +47,26 @@ local function add_counts(of, counters)
   expire(key, keep)
 end
 
--- Append to the stream, whose ids are the events' numbers; tidy.lua forgets old events.
+-- Append to the stream, whose ids are the events' numbers. The numbers go on even when all events
+-- are gone, so that a reader who continues after the last one that it has seen misses none.
 local function add_events(events)
   local key, counter = PREFIX .. ':events', PREFIX .. ':event'
   for _, event in ipairs(events) do
     local id = redis.call('INCR', counter) .. '-0'
-    redis.call(
-      'XADD', key, 'MAXLEN', '~', change.most_events, id, 'time', event[1], 'body', event[2])
+    redis.call('XADD', key, id, 'time', event[1], 'body', event[2])
   end
-  expire(key, change.keep_events + DAY)
-  -- The numbers go on even when all events are gone, so that a reader who continues after the last
-  -- one that it has seen misses none.
-  expire(counter, change.keep_events + 30 * DAY)
+  expire(key, keep)
+  expire(counter, keep + 29 * DAY)
 end
 
--- Append to the stream of records; forget the oldest beyond the number and the bytes of all bodies.
 local function add_records(records)
   local key, size = PREFIX .. ':records', PREFIX .. ':records:bytes'
-  local bytes = 0
   for _, r in ipairs(records) do
     redis.call('XADD', key, '*', 'id', r[1], 'at', r[2], 'agent', r[3], 'session', r[4], 'body', r[5])
-    bytes = redis.call('INCRBY', size, #r[5])
+    redis.call('INCRBY', size, #r[5])
   end
-  while redis.call('XLEN', key) > change.most_records or bytes > change.most_record_bytes do
-    local oldest = redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1]
-    if not oldest then
-      redis.call('DEL', size)
-      break
-    end
-    bytes = redis.call('DECRBY', size, #oldest[2][10])
-    redis.call('XDEL', key, oldest[1])
-  end
-  expire(key, change.keep_events + DAY)
-  expire(size, change.keep_events + DAY)
+  expire(key, keep)
+  expire(size, keep)
 end
 
 local function add_turns(key)
@@ -117,25 +103,12 @@ local function add_reply(key)
   redis.call('HSET', key, 'replies', table.concat(replies, '\n', first))
 end
 
-local function note_use(key, index, session)
-  local first = redis.call('HGET', key, 'first')
-  if not first or now < tonumber(first) then
-    redis.call('HSET', key, 'first', ARGV[1])
-  end
-  local last = tonumber(redis.call('HGET', key, 'last') or 0)
-  if now >= last then
-    redis.call('HSET', key, 'last', ARGV[1])
-  end
-  redis.call('ZADD', index, math.max(now, last), session)
-  expire(key, ttl + DAY)
-  expire(index, ttl + DAY)
-end
-
 local function add_to_session(session)
   local key, index = PREFIX .. ':s:' .. session, PREFIX .. ':sessions'
-  local idle = redis.call('ZRANGEBYSCORE', index, '-inf', '(' .. (now - ttl), 'LIMIT', 0, STEP)
-  for _, name in ipairs(idle) do
-    forget(name)
+  local first, last = unpack(redis.call('HMGET', key, 'first', 'last'))
+  if last and now - tonumber(last) > ttl then
+    forget(session)
+    first, last = nil, nil
   end
   add_turns(key)
   if next(change.sticky) then
@@ -144,15 +117,15 @@ local function add_to_session(session)
   if change.reply ~= '' then
     add_reply(key)
   end
-  note_use(key, index, session)
-  local over = redis.call('ZCARD', index) - change.most_sessions
-  if over > 0 then
-    -- Several at once, as finding them costs.
-    local names, most = busiest_key(redis.call('ZRANGE', index, 0, -1))
-    for i = 1, math.min(most, over + math.floor(change.most_sessions / SHARE)) do
-      forget(names[i])
-    end
+  if not first or now < tonumber(first) then
+    redis.call('HSET', key, 'first', ARGV[1])
   end
+  if not last or now >= tonumber(last) then
+    redis.call('HSET', key, 'last', ARGV[1])
+  end
+  redis.call('ZADD', index, math.max(now, tonumber(last or 0)), session)
+  expire(key, ttl + DAY)
+  expire(index, ttl + DAY)
 end
 
 if change.ticket ~= '' then
