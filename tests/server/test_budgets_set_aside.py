@@ -33,8 +33,8 @@ pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
 
 def reserved(proxy: RunningProxy) -> int:
     """Over all sessions, those that nobody has finished an exchange in too."""
-    held = proxy.services.store._reservations  # type: ignore[attr-defined]
-    return int(held.in_scope("hour", proxy.services.wall_clock()))
+    store = proxy.services.store
+    return int(store._set_aside("hour", proxy.services.wall_clock()))  # type: ignore[attr-defined]
 
 
 # How much

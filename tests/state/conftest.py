@@ -19,7 +19,7 @@ from tests.support.redis_server import RedisServer
 MAX_SESSIONS = 5
 TTL = 1000.0
 EVENTS_TTL = 10_000.0
-MAX_EVENTS = 50
+MAX_EVENTS = 60
 NOW = 1_780_000_020.0  # a third into a minute
 SIZES = Sizes(MAX_SESSIONS, TTL, EVENTS_TTL, MAX_EVENTS)
 

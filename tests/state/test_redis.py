@@ -20,6 +20,7 @@ from mlx_stack_proxy.state.store import (
     BreakerState,
     Change,
     EventQuery,
+    KeptEvent,
     Limit,
     NotSent,
     Reserved,
@@ -331,6 +332,22 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next(
         await asyncio.gather(gone, return_exceptions=True)
         assert (await store.load(f"s{number}", NOW)).session == f"s{number}"
     assert store.health.sentence is None
+
+
+async def test_a_write_whose_caller_is_cancelled_counts_once(replicas: list[RedisStore]) -> None:
+    """It has the events of others, which are nowhere else any more."""
+    writes = 60
+    for number in range(writes):
+        event = KeptEvent(NOW, "k", "a", '{"time":1,"kind":"k","session":"a"}')
+        change = Change(turns=1, events=[event])
+        gone = asyncio.create_task(commit(replicas[0], "a", change, NOW))
+        for _ in range(1 + number % 30):
+            await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.gather(gone, return_exceptions=True)
+    await until(lambda: not replicas[0]._pending)
+    assert (await replicas[0].load("a", NOW)).turns == writes
+    assert await replicas[0].count_events(EventQuery()) == writes
 
 
 async def test_a_cancelled_call_is_cancelled_wherever_it_is(replicas: list[RedisStore]) -> None:

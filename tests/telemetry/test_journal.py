@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.state.hourly import MOST_AGENTS, HourKey
-from mlx_stack_proxy.state.store import BreakerState, Change, StoreError
+from mlx_stack_proxy.state.store import BreakerState, Change, EventQuery, StoreError
 from mlx_stack_proxy.telemetry.journal import Journal
 from tests.support.waiting import until
 
@@ -27,7 +27,7 @@ class SlowStore:
         if self.fails:
             raise StoreError("full")
         failures = {tier: state.failures for tier, state in change.breakers.items()}
-        self.calls.append(failures or [event["kind"] for event in change.events])
+        self.calls.append(failures or [event.kind for event in change.events])
         return {}
 
 
@@ -161,3 +161,11 @@ async def test_a_fault_of_ours_keeps_nobody_waiting(journal: Journal, store: Slo
         journal.add([event("b")])
         await journal.written()
     assert store.calls == [["b"]]
+
+
+async def test_an_event_that_is_no_json_harms_no_other(journal: Journal, store: SlowStore) -> None:
+    store.let.set()
+    journal.add([event("a"), {**event("bad"), "detail": object()}, event("b")])
+    await journal.written()
+    assert store.calls == [["a", "b"]]
+    assert [one["kind"] for _, one in journal.remembered(EventQuery())] == ["a", "b"]

@@ -123,7 +123,7 @@ class Database:
         """Return the seconds until ``tokens`` fit, if no one spends from the scope meanwhile."""
         if not limit.rolling:
             *_, used, touched = self._row(_split(limit.scope)[0], now)
-            return max(0.0, touched + self._ttl - now) if used else self._ttl
+            return float(touched + self._ttl - now) if used else self._ttl
         minute = int(now // MINUTE)
         excess = self._hour(limit.scope, minute)[0] + tokens - (limit.most or 0)
         select = "SELECT minute, tokens FROM hours WHERE scope = ? AND minute > ? ORDER BY minute"

@@ -110,6 +110,8 @@ class SqliteStore:
         self._db: Database | None = None  # to change; None: there is no file that can be opened
         self._reader: Database | None = None  # to read while the thread uses the first one
         self._error: StoreError | None = None  # why the file can't be used now
+        # The end of what waits for a file that works again; once that is written, all is well.
+        self._last: asyncio.Future[Any] | None = None
         self.health = Trouble(f"{self._where} is not open yet")
 
     async def open(self) -> None:
@@ -237,9 +239,11 @@ class SqliteStore:
 
     async def _ask(self, question: Callable[[Database], Result]) -> Result:
         """Answer a question in a thread, through a connection of its own; in memory in place."""
-        db, file = self._read(), self._file
+        if self.health.sentence is not None:  # the file lacks what the process remembers
+            raise StoreError(self.health.sentence)
+        file = self._file
         if file is None:
-            return question(db)
+            return question(self._read())
 
         def answer() -> Result:
             with contextlib.closing(sqlite_file.connect(file.path, 1.0)) as connection:
@@ -312,7 +316,9 @@ class SqliteStore:
         if error is not None:
             self._fail(error, jobs)
             return
-        if self.health.sentence is not None:
+        all_written = not self._jobs or self._last in [None, *(job.waiter for job in jobs)]
+        if self.health.sentence is not None and all_written:
+            self._last = None
             self.health.end(path=self._where)
         self._end(jobs)
         self._transact()
@@ -378,10 +384,11 @@ class SqliteStore:
             finally:
                 self._in_flight = None
             self._db, self._reader = (Database(one, self._sizes) for one in opened)
-            self.health.end(path=self._where)
+            if not self._jobs:
+                self.health.end(path=self._where)
         self._error = None
-        if self.health.sentence is not None:
-            self._do(lambda db: None)  # the trouble is over if this can be committed
+        if self.health.sentence is not None and self._last is None:
+            self._last = self._do(lambda db: None)
         self._transact()
 
     def _connections(self) -> list[sqlite3.Connection]:

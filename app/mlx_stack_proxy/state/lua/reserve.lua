@@ -9,8 +9,8 @@ local least = tonumber(ARGV[6])
 
 local function resets_in(scope, rolling, excess)
   if not rolling then
-    local touched = redis.call('HGET', purse_key(scope), 'touched')
-    return touched and math.max(0, tonumber(touched) + ttl - now) or ttl
+    local _, fresh = used_of(scope, now, ttl)
+    return fresh and tonumber(redis.call('HGET', purse_key(scope), 'touched')) + ttl - now or ttl
   end
   local _, buckets = hour_of(scope, now)
   table.sort(buckets, function(a, b) return a[1] < b[1] end)
