@@ -122,8 +122,8 @@ class Database:
     def resets_in(self, limit: Limit, tokens: int, now: float) -> float:
         """Return the seconds until ``tokens`` fit, if no one spends from the scope meanwhile."""
         if not limit.rolling:
-            *_, used, touched = self._row(_split(limit.scope)[0], now)
-            return float(touched + self._ttl - now) if used else self._ttl
+            row = self._row(_split(limit.scope)[0], now)
+            return float(row[9]) + self._ttl - now if row[8] else self._ttl
         minute = int(now // MINUTE)
         excess = self._hour(limit.scope, minute)[0] + tokens - (limit.most or 0)
         select = "SELECT minute, tokens FROM hours WHERE scope = ? AND minute > ? ORDER BY minute"
@@ -295,7 +295,7 @@ class Database:
         key = "substr(session, 33)"  # the API key's part of a session's hash, which may be empty
         sql = f"SELECT {key}, count(*) FROM sessions WHERE {where} GROUP BY 1 ORDER BY 2 DESC"  # noqa: S608
         keys = self._run(sql, (None, None, None, idle)).fetchall()
-        number = sum(rows for _, rows in keys)
+        number: int = sum(rows for _, rows in keys)
         over = min(number - self._sizes.max_sessions, STEP)
         if over <= 0:
             return False
