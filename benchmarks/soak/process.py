@@ -18,18 +18,16 @@ CAPTURED = "captured failures (kB)"
 SESSIONS = 300
 EVENTS = 1_000  # of records there are as many at most
 # SQLite uses pages again but returns few, so the file is as large as its rows ever were, with those
-# that come between two clearances (30 s). Bytes a row takes with its indexes, measured on 2,000 of
-# each: a session 125; a purse 76, and 1,000 purses outlive their sessions; an event 600. A record
-# has a body of about 1 kB. Empty tables take 64 kB.
-STATE_KB = (
-    64 + (125 * SESSIONS + 76 * (SESSIONS + 1_000) + 600 * 2 * EVENTS + 1_500 * 2 * EVENTS) // 1024
-)
+# that come between two clearances (30 s). Bytes that a row takes: a session with its tokens about
+# 250, and as many are kept again for their tokens alone; an event 600. A record has a body of about
+# 1 kB. Empty tables take 64 kB.
+STATE_KB = 64 + (250 * 3 * SESSIONS + 600 * 2 * EVENTS + 1_500 * 2 * EVENTS) // 1024
 STATE = "state file (kB)"
 # The log is as long as what was written between two times that it was moved into the file; after
 # 16 MB, and the transaction that comes to that, it is moved at once.
 LOG_KB = 17 * 1024
 LOG = "its log (kB)"
-REDIS_KEYS = 700
+REDIS_KEYS = 1_200  # two a session; new sessions are above the bound for up to 30 s
 KEYS = "Redis' keys"
 KEY, POOR_KEY = "sk-soak-0001", "sk-soak-0002"
 SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? ([0-9.e+-]+)$", re.MULTILINE)

@@ -45,7 +45,7 @@ async def used(proxy: RunningProxy) -> Any:
 
 
 def tokens_on_disk(path: Path) -> int:
-    return sum(sum(json.loads(used).values()) for (used,) in rows(path, "used", "purses"))
+    return sum(sum(json.loads(used).values()) for (used,) in rows(path, "used", "sessions"))
 
 
 async def test_what_a_client_has_seen_finished_is_on_the_disk(

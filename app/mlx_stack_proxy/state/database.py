@@ -130,7 +130,7 @@ class Database:
         for spent_at, spent in self._run(select, (limit.scope, minute - MINUTES)):
             excess -= spent
             if excess <= 0:
-                return max(0.0, (spent_at + MINUTES) * MINUTE - now)
+                return float((spent_at + MINUTES) * MINUTE - now)
         return MINUTES * MINUTE
 
     def delete(self, session: str) -> bool:
