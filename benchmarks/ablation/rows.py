@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from unittest import mock
 
 from mlx_stack_proxy.engine.pipeline import Stage
@@ -52,20 +52,14 @@ class Row:
     @contextmanager
     def out(self) -> Iterator[None]:
         """Without this row, where it is a detector of loops; both tables are whole afterwards."""
-        across = tuple(
-            [one for one in detectors.DETECTORS if not self._is("across turns", one.name)]
-        )
-        writing = {
-            rule: make for rule, make in flow.RULES.items() if not self._is("while writing", rule)
+        tables: dict[Kind, dict[Any, Any]] = {
+            "across turns": detectors.DETECTORS,
+            "while writing": flow.RULES,
         }
-        with (
-            mock.patch.object(detectors, "DETECTORS", across),
-            mock.patch.object(flow, "RULES", writing),
-        ):
+        table = tables.get(self.kind, {})
+        others = {name: rule for name, rule in table.items() if name != self.name}
+        with mock.patch.dict(table, others, clear=True):
             yield
-
-    def _is(self, kind: Kind, name: str) -> bool:
-        return (self.kind, self.name) == (kind, name)
 
 
 def rows() -> list[Row]:
@@ -74,7 +68,7 @@ def rows() -> list[Row]:
         *(Row("format", name) for name in dict.fromkeys(one.name for one in FORMATS)),
         *(Row("repair", name) for name in repairs()),
         *(Row("doubt", name) for name in (*DOUBTS, UNREAD, UNOFFERED)),
-        *(Row("across turns", one.name) for one in detectors.DETECTORS),
+        *(Row("across turns", name) for name in detectors.DETECTORS),
         *(Row("while writing", str(name)) for name in flow.RULES),
     ]
 

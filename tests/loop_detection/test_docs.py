@@ -24,7 +24,7 @@ NAMED = set(re.findall(r"\b([a-z][a-z_]*)\b", " ".join(re.findall(r"`([^`\n]+)`"
 ELSEWHERE = {"in_response", "generation", "judge", "max_sessions", "tool_calls", "overrides"}
 
 
-@pytest.mark.parametrize("name", [one.name for one in DETECTORS])
+@pytest.mark.parametrize("name", DETECTORS)
 def test_every_detector_has_its_row(name: str) -> None:
     assert re.search(rf"^\| (?:… )?`{name}` \|", PAGE, re.MULTILINE)
 

@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.engine.session_id import digest
-from mlx_stack_proxy.loop_detection import memory, read_messages
-from mlx_stack_proxy.loop_detection.history import History
+from mlx_stack_proxy.loop_detection import memory, turns
+from mlx_stack_proxy.loop_detection.history import MAX_SEEN, History, SeenTurns
 from mlx_stack_proxy.loop_detection.memory import SessionMemory, Sessions
-from mlx_stack_proxy.loop_detection.seen import MAX_SEEN, SeenTurns
-from mlx_stack_proxy.loop_detection.turn import Inputs
+from mlx_stack_proxy.loop_detection.turns import Inputs
 from mlx_stack_proxy.wire.blocks import BLOCK, Blocks
 from tests.loop_detection.turns_made import (
     SYSTEM,
@@ -34,9 +33,9 @@ Json = dict[str, Any]
 
 def test_a_block_that_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     read_now: list[Json] = []
-    one_given = read_messages.input_message_of
+    one_given = turns.input_message_of
 
-    def counted(message: Json, *others: Any) -> read_messages.InputMessage:
+    def counted(message: Json, *others: Any) -> turns.InputMessage:
         read_now.append(message)
         return one_given(message, *others)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mlx_stack_proxy.loop_detection.history import History
 from mlx_stack_proxy.loop_detection.memory import SessionMemory
-from mlx_stack_proxy.loop_detection.turn import Inputs
+from mlx_stack_proxy.loop_detection.turns import Inputs
 from mlx_stack_proxy.wire.blocks import Blocks
 
 Json = dict[str, Any]

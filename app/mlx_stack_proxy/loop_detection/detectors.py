@@ -10,7 +10,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from .. import likeness
 from ..engine.exchange import Exchange
@@ -21,7 +21,7 @@ from . import repetition
 from .call_keys import digest
 from .finding import Finding, Look, listed, tools_of
 from .history import History
-from .turn import Turn
+from .turns import Turn
 
 # A shorter reply is a label, or `HEARTBEAT_OK`, which is rightly the same each time.
 _LEAST_CHARS: Final = 64
@@ -233,30 +233,23 @@ def without_news(look: Look) -> Iterator[tuple[Turn, int]]:
         inputs = turn.inputs
 
 
-class Detector(NamedTuple):
-    """One kind of loop. The newest turn is part of what ``find`` returns."""
-
-    name: str  # as in docs/loops.md
-    find: Callable[[Look], Finding | None]
-
-
-# Each row can be left out by itself. The first one that finds a loop acts; once its hint is given,
-# those after it are silent about the same turn.
-DETECTORS: tuple[Detector, ...] = (
-    Detector("identical_calls", identical_calls),
-    Detector("name_cycle", name_cycle),
-    Detector("similar_replies", similar_replies),
-    Detector("repetition", repetition.same_results),
-    Detector("numbers", repetition.same_but_for_numbers),
-    Detector("tool_frequency", tool_frequency),
-    Detector("no_progress", no_progress),
-)
+# By their names in docs/loops.md. Each row can be left out by itself. The first one that finds a
+# loop acts; once its hint is given, those after it are silent about the same turn.
+DETECTORS: dict[str, Callable[[Look], Finding | None]] = {
+    "identical_calls": identical_calls,
+    "name_cycle": name_cycle,
+    "similar_replies": similar_replies,
+    "repetition": repetition.same_results,
+    "numbers": repetition.same_but_for_numbers,
+    "tool_frequency": tool_frequency,
+    "no_progress": no_progress,
+}
 
 
 def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
     """Yield the loops that the newest turn is part of, at most one per detector."""
     look = Look(history, rules)
-    return filter(None, (detector.find(look) for detector in DETECTORS))
+    return filter(None, (find(look) for find in DETECTORS.values()))
 
 
 def breaks(
@@ -273,4 +266,4 @@ def breaks(
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether the next reply, with one call at most, may close a loop that has to be broken."""
     look = Look(history, rules, foreseen=True)
-    return any(detector.find(look) is not None for detector in DETECTORS)
+    return any(find(look) is not None for find in DETECTORS.values())

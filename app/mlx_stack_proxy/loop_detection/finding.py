@@ -10,7 +10,7 @@ from ..frozen import frozen
 from ..settings import LoopDetectionSettings
 from ..wire.reply import ChoiceReply
 from .history import History
-from .turn import Turn
+from .turns import Turn
 
 JUDGE: Final = "judge"  # the name of the loop model's findings
 _ADVICE: Final = "Consider rephrasing the request or trying a different approach."

@@ -11,11 +11,11 @@ reads the reply. An unreadable answer means: no loop.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from contextlib import suppress
+from typing import Annotated, Any, Final
 
-import orjson
+import msgspec
 
-from ..frozen import frozen
 from ..printable import abridged
 from ..settings import JudgeSettings
 from ..wire.call import functions_in
@@ -47,12 +47,15 @@ _SYSTEM: Final = (
 )
 
 
-@frozen
-class JudgeAnswer:
+class JudgeAnswer(msgspec.Struct, frozen=True):
     """What the loop model said."""
 
-    confidence: float  # from 0 (the agent gets on) to 1 (it is surely stuck)
-    reasoning: str = ""  # may quote the transcript
+    # From 0 (the agent gets on) to 1 (it is surely stuck).
+    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    reasoning: str | None = None  # may quote the transcript
+
+
+_DECODE: Final = msgspec.json.Decoder(JudgeAnswer).decode
 
 
 def task_of(history: History) -> int:
@@ -112,19 +115,9 @@ def question(
 def read_answer(text: str) -> JudgeAnswer | None:
     """Return the model's answer, None if it can't be read. Text around the object is ignored."""
     text = text.rpartition("</think>")[2]
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        value = orjson.loads(text[start : end + 1]) if 0 <= start < end else None
-    except orjson.JSONDecodeError:
-        return None
-    if not isinstance(value, dict):
-        return None
-    confidence = value.get("confidence")
-    if isinstance(confidence, bool) or not isinstance(confidence, (int, float)):
-        return None
-    if not 0 <= confidence <= 1:
-        return None
-    return JudgeAnswer(float(confidence), str(value.get("reasoning") or "")[:MAX_REASONING])
+    with suppress(msgspec.MsgspecError):
+        return _DECODE(text[max(text.find("{"), 0) : text.rfind("}") + 1])
+    return None
 
 
 def to_finding(
@@ -149,7 +142,7 @@ def to_finding(
         (newest.place,),
         confirmable=True,
         confidence=answer.confidence,
-        reasoning=answer.reasoning if quotes else "",
+        reasoning=(answer.reasoning or "")[:MAX_REASONING] if quotes else "",
     )
 
 

@@ -17,9 +17,8 @@ from ..engine.session_id import DIGITS, busiest_key
 from ..recent import Recent
 from ..wire.blocks import Blocks, Known
 from .finding import Finding, NoteKey
-from .history import History
-from .seen import SeenTurns
-from .turn import Turn
+from .history import History, SeenTurns
+from .turns import Turn
 
 MAX_BYTES: Final = 128 * 1024 * 1024  # of all that is remembered of transcripts
 MAX_READINGS: Final = 16  # beginnings of transcripts that a session remembers

@@ -14,7 +14,7 @@ from typing import Final
 from ..settings import LoopDetectionSettings
 from .call_keys import digest
 from .finding import Finding, Look, listed, tools_of
-from .turn import Turn
+from .turns import Turn
 
 # Turns of a lap. Recorded cycles have few tools; three laps of 16 turns are 48 turns without news.
 MAX_PERIOD: Final = 16

@@ -28,7 +28,7 @@ from .finding import Finding, Look, replace_by_notice
 from .generation.reply_watch import REPEATED_CALLS, ReplyWatch
 from .history import History
 from .memory import SessionMemory, Sessions, TaskNotes
-from .read_messages import acts
+from .turns import acts
 
 NO_PROGRESS: Final = "no_progress"
 ASK_AGAIN: Final = 50  # calls of a run without progress between two questions

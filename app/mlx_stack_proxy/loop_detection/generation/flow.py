@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
 from ...settings import GenerationSettings
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
@@ -18,7 +19,7 @@ from ...wire.thoughts import REASONING
 from .calls import WrittenCalls
 from .limits import Excess, Fences, Kind, RepeatedCall, Rule, RuleContext, characters
 from .periods import BLOCK, Periods
-from .phrases import Phrases, Sentences
+from .phrases import phrase, sentences
 
 # The length of the first look: with the default settings no shorter text is too long.
 FIRST: Final = 2 * BLOCK
@@ -28,8 +29,6 @@ _OPENERS = tuple(REASONING)
 class Thinking:
     """Finds reasoning that is too long, as a text of its own or after an answer's first tag."""
 
-    __slots__ = ("_closer", "_max_bytes", "_read_to", "_size", "_state")
-
     def __init__(self, about: RuleContext) -> None:
         self._max_bytes = about.rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
         self._closer = ""  # the tag that ends the reasoning; "": the text's end does
@@ -37,7 +36,7 @@ class Thinking:
         self._read_to = 0
         self._size = 0  # UTF-8 bytes of reasoning
 
-    def look(self, text: str, end: int) -> Excess | None:
+    def __call__(self, text: str, end: int) -> Excess | None:
         if self._state == "before":
             self._begin(text[:end].lstrip())
         if self._state != "inside":
@@ -58,17 +57,12 @@ class Thinking:
             self._state = "after"
 
 
-class TextRule(Protocol):
-    """One rule, applied to one text."""
-
-    def look(self, text: str, end: int) -> Excess | None: ...  # reads only ``text[:end]``
-
-
+TextRule = Callable[[str, int], Excess | None]  # looks at the end of the text up to a length
 # The rules, in the order in which they are asked. Each can be left out by itself.
 RULES: Final[dict[Rule, Callable[[RuleContext], TextRule]]] = {
     "period": Periods,
-    "phrase": Phrases,
-    "sentences": Sentences,
+    "phrase": lambda about: partial(phrase, about),
+    "sentences": lambda about: partial(sentences, about),
     "reasoning": Thinking,
 }
 IN_ARGUMENTS: Final = ("period",)
@@ -87,7 +81,7 @@ class Flow:
     ) -> None:
         self._about = RuleContext(rules, kind, late, Fences())
         self._calls = calls
-        self._rules = {
+        self._rules: dict[Rule, TextRule] = {
             rule: make(self._about)
             for rule, make in RULES.items()
             if kind != "arguments" or rule in IN_ARGUMENTS
@@ -105,7 +99,7 @@ class Flow:
         """Return what the rules find in the first ``upto`` characters, and set ``due``."""
         excess = None
         for rule in self._rules.values():
-            excess = excess or rule.look(text, upto)
+            excess = excess or rule(text, upto)
         self.due = upto - upto % BLOCK + BLOCK
         periods = self._rules.get("period")
         if not isinstance(periods, Periods):

@@ -151,16 +151,6 @@ def characters(rules: GenerationSettings, place: Place, period: int, *, late: bo
     return max(text, enough, LEAST_LAPS * period if row.laps else 0)
 
 
-def sentence_loop_min_chars(rules: GenerationSettings, *, late: bool) -> int:
-    """Return from how many characters on sentences that differ in one word are too long."""
-    return max(rules.min_chars, (LATE_SENTENCES if late else SENTENCES).characters)
-
-
-def phrase_times(rules: GenerationSettings) -> int:
-    """Return from how many times on a phrase is said too often."""
-    return max(int(PHRASE_A_LAP * rules.min_laps), 3)
-
-
 def is_signs(lap: str) -> bool:
     """Whether a lap is mostly signs or digits, or one word: rulers, rows of a table."""
     dense = "".join(lap.split())

@@ -28,8 +28,6 @@ _BLANK_ESCAPES = ("\\n", "\\r", "\\t")
 class Periods:
     """The rule for exact repetitions."""
 
-    __slots__ = ("_about", "_periods", "_rules", "due", "laps")
-
     def __init__(self, about: RuleContext) -> None:
         self._about = about
         self._rules = about.rules
@@ -37,7 +35,7 @@ class Periods:
         self.due = 0  # the length at which the first run of these periods is too long; 0: no runs
         self.laps = 0  # the laps at the text's end
 
-    def look(self, text: str, end: int) -> Excess | None:
+    def __call__(self, text: str, end: int) -> Excess | None:
         """Return a repetition at the end of ``text[:end]`` that is too long."""
         runs = self._runs(text, end)
         self._periods = tuple(runs)

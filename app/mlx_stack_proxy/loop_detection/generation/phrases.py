@@ -1,12 +1,6 @@
 """Two rules for text that repeats itself inexactly: a phrase, or sentences that differ in a word.
 
-:class:`Phrases` is gemini-cli's rule (``loopDetectionService.ts``): the same 50 characters 10
-times, at most 75 apart on average. The lines of lists and logs share long beginnings, too, so from
-one occurrence to the next there may be at most two different texts.
-
-:class:`Sentences` compares word by word: "I need to check the a file. I need to check the b file."
-A lap may differ from the one before in one word. It must hold the end of a sentence, for rows, code
-and the items of a list share words, too.
+Each is a function that looks at the end of ``text[:end]``, and has no state.
 """
 
 from __future__ import annotations
@@ -16,8 +10,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from .limits import (
+    LATE_SENTENCES,
     LEAST_WORDS,
     MOST_WORDS,
+    PHRASE_A_LAP,
     PHRASE_DISTANCE,
     PHRASE_KINDS,
     PHRASE_LENGTH,
@@ -25,8 +21,6 @@ from .limits import (
     Excess,
     RuleContext,
     is_signs,
-    phrase_times,
-    sentence_loop_min_chars,
 )
 
 _PROBE = 12  # last characters of the text, which have to occur in every lap
@@ -34,30 +28,25 @@ _WORD = re.compile(r"(?<!\S)\S++(?=\s)")
 _END = re.compile(r"\w[.?!][\"')*_]*+\s")
 
 
-class Phrases:
-    """Counts how often a text's last characters occur in the text. Has no state."""
+def phrase(about: RuleContext, text: str, end: int) -> Excess | None:
+    """gemini-cli's rule (``loopDetectionService.ts``): 50 characters 10 times, mostly 75 apart.
 
-    __slots__ = ("_fences", "_reach", "_times")
-
-    def __init__(self, about: RuleContext) -> None:
-        self._fences = about.fences
-        self._times = phrase_times(about.rules)
-        self._reach = PHRASE_LENGTH + PHRASE_DISTANCE * (self._times - 1)
-
-    def look(self, text: str, end: int) -> Excess | None:
-        """Return what the rule finds at the end of ``text[:end]``."""
-        search_start = max(end - self._reach, 0)
-        phrase = text[end - PHRASE_LENGTH : end]
-        # Occurrences may overlap, and `count` misses those.
-        if 3 * text.count(phrase, search_start, end) < self._times or is_signs(phrase):
-            return None
-        places = _places(text, phrase, search_start, end)[-self._times :]
-        laps = [text[start:stop] for start, stop in pairwise(places)]
-        if len(places) < self._times or len(set(laps)) > PHRASE_KINDS:
-            return None
-        if is_signs(laps[-1]) or self._fences.is_open(text, end, places[0]):
-            return None
-        return Excess("phrase", places[0], end, laps[-1])
+    The lines of lists and logs share long beginnings, too, so from one occurrence to the next there
+    may be at most two different texts.
+    """
+    times = max(int(PHRASE_A_LAP * about.rules.min_laps), 3)
+    search_start = max(end - PHRASE_LENGTH - PHRASE_DISTANCE * (times - 1), 0)
+    said = text[end - PHRASE_LENGTH : end]
+    # Occurrences may overlap, and `count` misses those.
+    if 3 * text.count(said, search_start, end) < times or is_signs(said):
+        return None
+    places = _places(text, said, search_start, end)[-times:]
+    laps = [text[start:stop] for start, stop in pairwise(places)]
+    if len(places) < times or len(set(laps)) > PHRASE_KINDS or is_signs(laps[-1]):
+        return None
+    if about.fences.is_open(text, end, places[0]):
+        return None
+    return Excess("phrase", places[0], end, laps[-1])
 
 
 def _places(text: str, phrase: str, search_start: int, end: int) -> list[int]:
@@ -69,31 +58,28 @@ def _places(text: str, phrase: str, search_start: int, end: int) -> list[int]:
     return places
 
 
-class Sentences:
-    """Finds laps of words. Has no state."""
+def sentences(about: RuleContext, text: str, end: int) -> Excess | None:
+    """Compare word by word: "I need to check the a file. I need to check the b file."
 
-    __slots__ = ("_about",)
-
-    def __init__(self, about: RuleContext) -> None:
-        self._about = about
-
-    def look(self, text: str, end: int) -> Excess | None:
-        """Return what the rule finds at the end of ``text[:end]``."""
-        enough = sentence_loop_min_chars(self._about.rules, late=end > self._about.late)
-        window_start = max(end - 2 * enough, 0)
-        if text.count(text[end - _PROBE : end], window_start, end) < SENTENCES.laps:
-            return None
-        words = _whole_words(text, window_start, end)
-        matches: list[re.Match[str]] = []
-        for period, laps in _laps(words):
-            matches = matches or list(_WORD.finditer(text, window_start, end))
-            start, lap_start = matches[-period * laps].start(), matches[-period].start()
-            lap = text[lap_start : matches[-1].end() + 1]
-            if end - start < enough or _END.search(lap) is None or is_signs(lap):
-                continue
-            if not self._about.fences.is_open(text, end, start):
-                return Excess("sentences", start, end, lap)
+    A lap may differ from the one before in one word. It must hold the end of a sentence, because
+    rows, code and the items of a list share words, too.
+    """
+    row = LATE_SENTENCES if end > about.late else SENTENCES
+    enough = max(about.rules.min_chars, row.characters)
+    window_start = max(end - 2 * enough, 0)
+    if text.count(text[end - _PROBE : end], window_start, end) < SENTENCES.laps:
         return None
+    words = _whole_words(text, window_start, end)
+    matches: list[re.Match[str]] = []
+    for period, laps in _laps(words):
+        matches = matches or list(_WORD.finditer(text, window_start, end))
+        start, lap_start = matches[-period * laps].start(), matches[-period].start()
+        lap = text[lap_start : matches[-1].end() + 1]
+        if end - start < enough or _END.search(lap) is None or is_signs(lap):
+            continue
+        if not about.fences.is_open(text, end, start):
+            return Excess("sentences", start, end, lap)
+    return None
 
 
 def _whole_words(text: str, start: int, end: int) -> list[str]:
