@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from mlx_stack_proxy.loop_detection import call_keys, detectors
-from mlx_stack_proxy.loop_detection.finding import Finding
 from mlx_stack_proxy.loop_detection.history import History
 from mlx_stack_proxy.loop_detection.memory import SessionMemory
 from mlx_stack_proxy.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
@@ -66,50 +64,3 @@ def steps(*made: tuple[str, Json, Any]) -> list[Json]:
 
 def history(messages: Sequence[Json]) -> History:
     return SessionMemory().read(Blocks(messages))
-
-
-def closed(messages: Sequence[Json], reply: Json) -> History:
-    """The history with a reply as its newest turn, as when it is judged."""
-    made = [
-        call_keys.read(one["function"]["name"], one["function"]["arguments"])
-        for one in reply.get("tool_calls") or ()
-    ]
-    return history(messages).closed_by(reply.get("content") or "", made)
-
-
-def found(whole: History, **changes: Any) -> dict[str, Finding]:
-    return {one.detector: one for one in detectors.findings(whole, rules(**changes))}
-
-
-class Run:
-    """An agent's run: in which request it was told (by whom), which reply was broken.
-
-    Both are numbers from 1. The run goes on after a break, as if the reply had been delivered.
-    """
-
-    def __init__(self, messages: Sequence[Json], **changes: Any) -> None:
-        self.told: list[tuple[int, str]] = []
-        self.broken: list[tuple[int, str]] = []
-        self.nearly: list[int] = []
-        memory = SessionMemory()
-        settings = rules(**changes)
-        number = 0
-        for at, message in enumerate([*messages, None]):
-            if message is not None and message["role"] != "assistant":
-                continue
-            number += 1
-            before = memory.read(Blocks(messages[:at]))
-            one = next(detectors.findings(before, settings), None)
-            if one is not None:
-                self.told.append((number, one.detector))
-            if message is None:
-                return
-            if detectors.could_break(before, settings):
-                self.nearly.append(number)
-            broken = detectors.breaks(closed(messages[:at], message), settings)
-            if broken is not None:
-                self.broken.append((number, broken.detector))
-
-    @property
-    def is_silent(self) -> bool:
-        return not self.told and not self.broken

@@ -39,6 +39,10 @@ class Played:
                 number += 1
                 self._play(number, list(messages[:at]), message)
 
+    @property
+    def is_silent(self) -> bool:
+        return not (self.hints or self.broken)
+
     def _play(self, number: int, before: list[Json], reply: Json | None) -> None:
         whole = asked(before, self._session, f"r{number}")
         state = self.stage.open(whole)

@@ -14,7 +14,6 @@ from tests.loop_detection.asking import NAMED, asked, judged
 from tests.loop_detection.histories import (
     TASK,
     Json,
-    Run,
     answers,
     calls,
     says,
@@ -168,7 +167,7 @@ def test_a_call_that_is_made_twice_is_asked_about_at_most() -> None:
 
 def test_a_slow_poll_gets_the_count_anew_with_each_answer_that_moves() -> None:
     poll = [("job_status", {"id": 7}, f"step {word}") for word in WORDS for _ in "12"]
-    assert not Run([TASK, *steps(*poll)]).broken
+    assert not Played([TASK, *steps(*poll)]).broken
 
 
 def test_pages_of_a_file() -> None:
@@ -177,7 +176,7 @@ def test_pages_of_a_file() -> None:
     stage = LoopDetection(settings())
     messages = [TASK, *steps(*page[:1])]
     assert judged(stage, messages, calls(page[1][:2])) is None
-    assert Run([TASK, *steps(*page)]).is_silent
+    assert Played([TASK, *steps(*page)]).is_silent
 
 
 def test_a_session_with_a_name_that_asks_the_same_single_question_again() -> None:
@@ -193,8 +192,8 @@ def test_reading_again_after_compaction() -> None:
     files = [("read_file", {"path": f"{name}.py"}, f"code of {name}") for name in "abc"]
     before = [TASK, *steps(*files * 2)]
     after = [user("Summary of what was done so far: read a, b and c."), *steps(*files)]
-    assert not Run(before).broken
-    assert Run(after).is_silent
+    assert not Played(before).broken
+    assert Played(after).is_silent
 
 
 def test_parallel_reads_at_the_start() -> None:
@@ -202,7 +201,7 @@ def test_parallel_reads_at_the_start() -> None:
     many = calls(*(("read_file", {"path": f"src/{n}.ts"}) for n in range(12)))
     results = answers(many, *(f"module {n}" for n in range(12)))
     more = calls(*(("read_file", {"path": f"lib/{n}.ts"}) for n in range(12)))
-    assert Run([TASK, many, *results, more, *answers(more, *map(str, range(12)))]).is_silent
+    assert Played([TASK, many, *results, more, *answers(more, *map(str, range(12)))]).is_silent
 
 
 THOUGHT = "Thought: the one before is done, so I now go on with the next one of the list that the "
@@ -223,7 +222,7 @@ def test_calls_in_an_agent_s_text_that_differ_in_one_word(said: str) -> None:
     messages = [TASK]
     for word in (*WORDS[:4], "page 3", "page 4"):
         messages += [says(THOUGHT + said.format(word)), user("Observation: done")]
-    assert Run(messages).is_silent
+    assert Played(messages).is_silent
 
 
 def test_a_user_who_asks_again_starts_a_new_count() -> None:
@@ -231,39 +230,39 @@ def test_a_user_who_asks_again_starts_a_new_count() -> None:
     for _ in range(6):
         ask += [user("What's the weather?"), *step("weather", {"city": "Oslo"}, "4 °C, rain")]
         ask += [says(f"Still 4 °C and rain ({len(ask)}).")]
-    assert Run(ask).is_silent
+    assert Played(ask).is_silent
 
 
 @pytest.mark.parametrize("said", ["Run the tests again.", "HEARTBEAT: is there anything to do?"])
 def test_a_user_who_asks_for_the_same_each_time_may_get_the_same_again(said: str) -> None:
     """The agent acts on it and comes to an end each time: the user loops, not the agent."""
     ask = [user(said), *step("bash", {"command": "make test"}, "3 passed"), says("All pass.")]
-    run = Run(ask * 6)
+    run = Played(ask * 6)
     assert run.is_silent
-    assert not run.nearly
+    assert not run.held
 
 
 @pytest.mark.parametrize("answer", ["HEARTBEAT_OK", "```\nnothing to do\n```"])
 def test_a_heartbeat_within_one_transcript(answer: str) -> None:
     """The fourth one ended in 422."""
-    assert Run([user("HEARTBEAT 12:01"), says(answer)] * 6).is_silent
+    assert Played([user("HEARTBEAT 12:01"), says(answer)] * 6).is_silent
 
 
 def test_tools_that_only_say_ok_are_broken_no_earlier() -> None:
     """Each key is answered alike, so the first of the same ones seems to answer to one of them."""
     made = [("press_key", {"key": key}, "ok") for key in ("up", "down", "down", "down", "left")]
-    assert not Run([TASK, *steps(*made)]).broken
+    assert not Played([TASK, *steps(*made)]).broken
     made[3:3] = made[1:2]
-    assert Run([TASK, *steps(*made)]).broken == [(5, "repetition")]
+    assert Played([TASK, *steps(*made)]).broken == [(5, "repetition")]
 
 
 def test_a_round_that_was_gone_twice_but_found_something_each_time() -> None:
     """OpenHands: A B, C D, C D."""
     made = [("run", {"command": str(n)}, f"text {n}") for n in range(4)]
-    assert Run([TASK, *steps(*made), user("Go on."), *steps(*made[2:])]).is_silent
+    assert Played([TASK, *steps(*made), user("Go on."), *steps(*made[2:])]).is_silent
 
 
 def test_whoever_leaves_a_circle_for_something_known_is_let_go() -> None:
     other = ("read_file", {"path": "a"}, "text of a")
     made = [other, *[("run", {"command": "ls"}, "a b")] * 9, other]
-    assert max(number for number, _ in Run([TASK, *steps(*made)]).broken) == 10
+    assert max(number for number, _ in Played([TASK, *steps(*made)]).broken) == 10

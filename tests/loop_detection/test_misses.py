@@ -6,7 +6,8 @@ import pytest
 
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.loop_detection.asking import judged
-from tests.loop_detection.histories import TASK, Json, Run, calls, says, settings, step, steps, user
+from tests.loop_detection.histories import TASK, Json, calls, says, settings, step, steps, user
+from tests.loop_detection.played import Played
 
 A = ("search", {"query": "quokka"}, "nothing found")
 B = ("read_file", {"path": "notes.md"}, "# Notes")
@@ -98,24 +99,26 @@ GOING_ROUND: dict[str, tuple[list[Json], int, int]] = {
 @pytest.mark.parametrize("name", GOING_ROUND)
 def test_it_goes_round(name: str) -> None:
     messages, told, broken = GOING_ROUND[name]
-    run = Run([TASK, *messages])
-    assert next(one for one in run.told if one[1] == "repetition") == (told, "repetition")
+    run = Played([TASK, *messages])
+    assert next(one for one in run.hints if one[1] == "repetition") == (told, "repetition")
     assert run.broken[0] == (broken, "repetition")
-    assert run.nearly[0] == broken, "what can't be taken back is held from there on, not before"
+    questions = {number for number, _ in run.asked}
+    held = next(number for number in run.held if number not in questions)
+    assert held == broken, "what can't be taken back is held from there on, not before"
     last = sum(one["role"] == "assistant" for one in messages)
     assert [number for number, _ in run.broken] == list(range(broken, last + 1)), "again at once"
 
 
 def test_what_a_command_brought_is_compared() -> None:
     moving = [("exec", {"cmd": "a"}, f"{CODEX.format(n, n)}{chr(n + 97)}") for n in range(9)]
-    assert Run([TASK, *steps(*moving)]).is_silent
+    assert Played([TASK, *steps(*moving)]).is_silent
 
 
 def test_words_of_the_users_own_begin_a_new_count() -> None:
     messages = [TASK, *steps(A, A), user("Done?"), *steps(A, A, A, A, A)]
-    run = Run(messages)
+    run = Played(messages)
     assert [number for number, _ in run.broken] == [6, 7]
-    assert run.told[0][0] == 6
+    assert run.hints[0][0] == 6
 
 
 def test_calls_that_a_transcript_tells_as_text() -> None:
@@ -125,7 +128,7 @@ def test_calls_that_a_transcript_tells_as_text() -> None:
     for number in range(4):
         made = [{"id": f"call_{number}f3a", "type": "function", "function": function}]
         said += [says(f"Thought {number}.\nCalling tools:\n{made}"), user("Observation:\nshipped")]
-    assert Run(said).told[0] == (4, "repetition")
+    assert Played(said).hints[0] == (4, "repetition")
     stage = LoopDetection(settings())
     verdict = judged(stage, said, calls(("get_order", {"order_id": "A-1043"})))
     assert verdict is not None and not verdict.doubt, "its reply is a real call"

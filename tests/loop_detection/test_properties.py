@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.loop_detection.histories import TASK, Json, Run, says, step, steps, user
+from tests.loop_detection.histories import TASK, Json, says, step, steps, user
+from tests.loop_detection.played import Played
 
 # A step of an agent: what it calls, with what, and what it gets.
 Made = tuple[str, Json, str]
@@ -24,7 +25,7 @@ HISTORIES = st.integers(0, 19).flatmap(distinct)
 
 @given(HISTORIES)
 def test_a_history_that_does_not_repeat_itself_is_never_stopped(made: list[Made]) -> None:
-    assert Run([TASK, *steps(*made)]).is_silent
+    assert Played([TASK, *steps(*made)]).is_silent
 
 
 @given(st.integers(0, 4).flatmap(distinct), st.integers(1, 8).flatmap(distinct))
@@ -32,10 +33,10 @@ def test_a_lap_gone_three_times_is_broken(before: list[Made], lap: list[Made]) -
     """And one step more: the first lap answers to something else than the two after it."""
     before = [(name, {"b": arguments["n"]}, f"before {said}") for name, arguments, said in before]
     made = steps(*before, *lap * 3, lap[0])
-    run = Run([TASK, *made])
+    run = Played([TASK, *made])
     assert run.broken
-    assert run.told
-    assert run.told[0][0] <= run.broken[0][0], "told before it is broken"
+    assert run.hints
+    assert run.hints[0][0] <= run.broken[0][0], "told before it is broken"
 
 
 @given(st.lists(st.sampled_from(NAMES), min_size=1, max_size=5, unique=True), st.data())
@@ -51,7 +52,7 @@ def test_one_result_that_changes_in_each_lap_is_progress(
         name, arguments, _ = lap[at]
         changed = (name, arguments, f"new in lap {number}")
         laps += [*lap[:at], changed, *lap[at + 1 :]]
-    assert not Run([TASK, *steps(*laps, laps[0])]).broken
+    assert not Played([TASK, *steps(*laps, laps[0])]).broken
 
 
 LIMITS = st.integers(1, 4)
@@ -77,8 +78,8 @@ CHANGES = st.fixed_dictionaries(
 @example([1, 1], {"tool_calls": {"overrides": {NAMES[1]: {"identical_hard": 2}}}}, False)
 def test_what_need_not_be_judged_is_foreseen(made: list[int], changes: Json, alike: bool) -> None:
     """By whatever rules, a reply of one call at most that is broken was foreseen; 0 is a text."""
-    run = Run(mixed(made, alike), **changes)
-    assert {number for number, _ in run.broken if number > 1} <= set(run.nearly)
+    run = Played(mixed(made, alike), **changes)
+    assert {number for number, _ in run.broken if number > 1} <= set(run.held)
 
 
 def mixed(made: list[int], alike: bool) -> list[Json]:

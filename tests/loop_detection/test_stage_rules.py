@@ -12,7 +12,7 @@ from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.wire.reply import Reply
 from tests.loop_detection.asking import NAMED, A, B, again, asked, hint, judged, reply_of, sent
-from tests.loop_detection.histories import TASK, Json, Run, calls, says, settings, step, steps, user
+from tests.loop_detection.histories import TASK, Json, calls, says, settings, step, steps, user
 from tests.loop_detection.played import Played
 
 DERIVED = SessionId("derived", "2" * 32, "2" * 32)
@@ -61,7 +61,7 @@ def test_a_client_that_sends_its_transcript_is_judged_by_that() -> None:
     ],
 )
 def test_settings_for_all_tools_and_for_one(changes: Any, broken: list[int]) -> None:
-    run = Run([TASK, *steps(*[A] * 6)], **changes)
+    run = Played([TASK, *steps(*[A] * 6)], **changes)
     assert [number for number, _ in run.broken] == broken
 
 
@@ -130,9 +130,9 @@ def test_each_detector_can_be_left_out_by_itself(
     row: str, made: list[tuple[str, Json, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     messages = [TASK, *steps(*made)]
-    assert Run(messages).told
+    assert Played(messages).hints
     monkeypatch.delitem(detectors.DETECTORS, row)
-    assert Run(messages).is_silent
+    assert Played(messages).is_silent
 
 
 @pytest.mark.parametrize(("placement", "role"), [("user", "user"), ("tool_result", "tool")])
