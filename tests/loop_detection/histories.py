@@ -9,16 +9,12 @@ from typing import Any
 
 from mlx_stack_proxy.loop_detection.history import History
 from mlx_stack_proxy.loop_detection.memory import SessionMemory
-from mlx_stack_proxy.settings import DEFAULT_TIERS, LoopDetectionSettings, Settings
+from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.blocks import Blocks
 
 Json = dict[str, Any]
 TASK: Json = {"role": "user", "content": "Find out why the build is red."}
 _ids = count()
-
-
-def rules(**changes: Any) -> LoopDetectionSettings:
-    return LoopDetectionSettings(**changes)
 
 
 def settings(**changes: Any) -> Settings:
