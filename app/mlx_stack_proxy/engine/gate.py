@@ -67,8 +67,7 @@ class Gate:
             return ()
         chars = 0
         if kinds & TEXT:
-            text = delta.text
-            chars = len(text)
+            text, chars = delta.text, len(delta.text)
             try:
                 for hold in self.text_holds:
                     text = hold.feed(text)

@@ -107,15 +107,10 @@ class Delta(Struct, gc=False):
     other: tuple[int, ...] = ()  # choices with content that no stage looks into: audio, images
     done: bool = False  # the frame is ``[DONE]``
     texts: list[str] = []  # the texts of frames that were read as one delta
-    kinds: int = 0  # what it brought, once the reply has taken it
+    # Once the reply has taken it:
+    kinds: int = 0  # what it brought
+    text: str = ""  # of all choices
     grown: list[tuple[int, Call, str]] = []  # of its calls: choice, call, new arguments
-
-    @property
-    def text(self) -> str:
-        """The text of all choices."""
-        if len(self.choices) == 1:
-            return self.choices[0].delta.content or ""
-        return "".join([piece.delta.content for piece in self.choices if piece.delta.content])
 
 
 DECODE: Final = msgspec.json.Decoder(Chunk).decode
@@ -205,9 +200,9 @@ def split_text(delta: Delta, length: int) -> tuple[Delta, Delta]:
     text = choice.delta.content or ""
     head, said = copy(delta), copy(choice.delta)
     said.content = text[:length]
-    head.choices = [ChoiceDelta(choice.index, said)]
-    tail = Said(content=text[length:])
-    return head, Delta(b"", [ChoiceDelta(choice.index, tail)], kinds=TEXT)
+    head.choices, head.text = [ChoiceDelta(choice.index, said)], text[:length]
+    tail = ChoiceDelta(choice.index, Said(content=text[length:]))
+    return head, Delta(b"", [tail], kinds=TEXT, text=text[length:])
 
 
 def read_error(error: Any) -> UpstreamErrorEvent:

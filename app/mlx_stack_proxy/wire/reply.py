@@ -151,6 +151,7 @@ class Reply:
                 kinds |= REASONING
             if text := said.content:
                 choice = choice or self.choice(piece.index)
+                delta.text += text
                 count = len(delta.texts) or 1
                 choice.written.add(text, count)
                 self.pieces += count

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from ..frozen import frozen
+from msgspec import Struct
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
@@ -25,8 +25,7 @@ class FrameTooLong(ValueError):
     """One event is longer than ``MAX_FRAME_BYTES``."""
 
 
-@frozen
-class Frame:
+class Frame(Struct, frozen=True, gc=False):
     """One event."""
 
     raw: bytes  # the event's bytes, with its blank line
