@@ -36,6 +36,7 @@ LIMITS = {
     process.STATE: process.STATE_KB,
     process.LOG: process.LOG_KB,
     process.KEYS: process.REDIS_KEYS,
+    process.THREADS: process.MOST_THREADS,
 }
 SHOWN = 10  # of what went wrong
 
