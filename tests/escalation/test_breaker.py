@@ -159,11 +159,6 @@ def test_a_probe_of_the_server_that_was_gone_says_nothing_of_the_next(breakers: 
     assert begun(breakers, "fast", 132.0).probe
 
 
-def test_what_was_well_before_a_restart_has_not_failed(breakers: Breakers) -> None:
-    breakers.restore({"fast": BreakerState()})
-    assert not breakers.health
-
-
 def test_one_that_is_not_degraded_has_no_cool_down_to_end(breakers: Breakers) -> None:
     fails(breakers, 100.0)
     assert not breakers.answers_again("fast", 110.0)
