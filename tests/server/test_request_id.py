@@ -31,6 +31,7 @@ async def test_the_clients_id_is_everywhere(
     upstream: ScriptedServer, proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A tier breaks down, another answers, a budget is passed: all of it is of this request."""
+    capfd.readouterr()  # the line of the start, which belongs to no request
     upstream.will(litellm_error(500, "no"), text_stream())
     response = await ask(proxy, {"X-Request-Id": ID, "X-LiteLLM-Call-Id": "another"})
     assert response.headers["x-mlx-stack-request-id"] == response.headers["x-request-id"] == ID
