@@ -352,6 +352,8 @@ def _is_call_as_text(exchange: Exchange, delivered: Outcome) -> bool:
     """
     if _doubts_text(delivered) or delivered.remarks.call_as_text:
         return True
+    if len(exchange.outcomes) == 1:
+        return False
     doubted = [earlier for earlier in exchange.attempts if _doubts_text(earlier)]
     return any(_text_of(earlier) == _text_of(delivered) != "" for earlier in doubted)
 
