@@ -12,17 +12,16 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NamedTuple
 
 from .. import __version__
-from ..frozen import frozen
 from ..settings_source import SCHEMA, SettingsError
 from . import CommandError, print_error
 
 CONFIG_ERROR = 2  # exit code: the settings can't be used; systemd's units don't restart after it
 
 
-@frozen
-class Command:
+class Command(NamedTuple):
     """A row of the table of commands."""
 
     name: str
@@ -36,16 +35,8 @@ COMMANDS = (
     Command("serve", "serve", "run the proxy"),
     Command("init", "init.command", "write a first config.yaml from what LiteLLM lists", False),
     Command("check", "check", "check the configuration, LiteLLM and the tiers"),
-    Command(
-        "launch",
-        "agents.command",
-        "start Claude Code, Codex or another client through the proxy",
-    ),
-    Command(
-        "agents",
-        "agents.command",
-        "print what Claude Code, Codex and others need to use the proxy",
-    ),
+    Command("launch", "agents.command", "start Claude Code, Codex or another client on the proxy"),
+    Command("agents", "agents.command", "print what Claude Code, Codex and others need to use it"),
     Command("config", "cli", "print the JSON Schema of the configuration", False),
     Command("replay", "replay", "run recorded exchanges through the stages again, without a model"),
     Command("pressure", "pressure", "show this machine's memory pressure"),
@@ -54,23 +45,9 @@ COMMANDS = (
     Command("why", "remote.report", "explain one request in a paragraph"),
     Command("sessions", "remote.sessions", "list a running proxy's sessions"),
     Command("events", "remote.events", "list what a running proxy did, event by event"),
-    Command(
-        "service",
-        "service.commands",
-        "run the proxy as a service (launchd on macOS, systemd on Linux)",
-        config=False,
-    ),
-    Command(
-        "up",
-        "local_stack.up",
-        "start model servers, LiteLLM and the proxy on this machine",
-        config=False,
-    ),
-    Command(
-        "demo",
-        "demo.command",
-        "ask a weak model ten questions, directly and through the proxy",
-    ),
+    Command("service", "service.commands", "run the proxy as a service (launchd, systemd)", False),
+    Command("up", "local_stack.up", "start model servers, LiteLLM and the proxy here", False),
+    Command("demo", "demo.command", "ask a weak model ten questions, directly and by the proxy"),
     Command("completion", "cli", "print a shell's completion script", False),
 )
 
@@ -140,14 +117,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     about = parser.add_subparsers(required=True, metavar="WHAT")
-    about.add_parser("schema", help="print the JSON Schema, which editors read").set_defaults(
-        run=_schema
-    )
-
-
-def _schema(_: argparse.Namespace) -> int:
-    print(SCHEMA.read_text(encoding="utf-8"), end="")
-    return 0
+    schema = about.add_parser("schema", help="print the JSON Schema, which editors read")
+    schema.set_defaults(run=lambda _: _printed(SCHEMA.read_text(encoding="utf-8")))
 
 
 def add_completion(parser: argparse.ArgumentParser) -> None:
@@ -156,11 +127,12 @@ def add_completion(parser: argparse.ArgumentParser) -> None:
         'In ~/.bashrc or ~/.zshrc put: eval "$(mlx-stack-proxy completion bash)", or zsh. For fish '
         "run: mlx-stack-proxy completion fish > ~/.config/fish/completions/mlx-stack-proxy.fish"
     )
-    parser.set_defaults(run=_completion)
-
-
-def _completion(args: argparse.Namespace) -> int:
     from argcomplete.shell_integration import shellcode
 
-    print(shellcode(["mlx-stack-proxy"], shell=args.shell))
+    program = ["mlx-stack-proxy"]
+    parser.set_defaults(run=lambda args: _printed(f"{shellcode(program, shell=args.shell)}\n"))
+
+
+def _printed(text: str) -> int:
+    sys.stdout.write(text)
     return 0

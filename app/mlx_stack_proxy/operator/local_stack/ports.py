@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from collections.abc import Iterable
@@ -50,40 +51,36 @@ def is_free(port: int) -> bool:
 
 def _owner(port: int) -> str:
     """Say which process listens on a port; other users' processes are hidden from us."""
-    try:
-        if (process := _listener(port)) is None:
-            return "another program"
-        # The outermost process first: the user has to end `up`, not the `serve` that it started.
-        for candidate in (*reversed(process.parents()), process):
-            if command := our_command(candidate.cmdline()):
-                return f"another `mlx-stack-proxy {command}` (process {candidate.pid})"
-        return f"{process.name()} (process {process.pid})"
-    except psutil.Error:
-        return "another program"
+    with contextlib.suppress(psutil.Error):
+        if (process := _listener(port)) is not None:
+            # The outermost process first: the user has to end `up`, not the `serve` it started.
+            for candidate in (*reversed(process.parents()), process):
+                if command := our_command(candidate.cmdline()):
+                    return f"another `mlx-stack-proxy {command}` (process {candidate.pid})"
+            return f"{process.name()} (process {process.pid})"
+    return "another program"
 
 
 def working_folder(port: int) -> Path | None:
     """Return the working folder of the process that listens on a port; None if unknown."""
-    try:
-        process = None if is_free(port) else _listener(port)
-        return None if process is None else Path(process.cwd())
-    except psutil.Error:
-        return None
+    with contextlib.suppress(psutil.Error):
+        if not is_free(port) and (process := _listener(port)) is not None:
+            return Path(process.cwd())
+    return None
 
 
 def _listener(port: int) -> psutil.Process | None:
     for process in psutil.process_iter():
-        try:
+        with contextlib.suppress(psutil.Error, OSError):
             for connection in process.net_connections(kind="tcp"):
                 if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
                     return process
-        except (psutil.Error, OSError):
-            continue
     return None
 
 
 def our_command(command: list[str]) -> str:
     """Return ``up`` or ``serve`` if a command line runs that command of ours, else ""."""
-    subcommand = next((part for part in command if part in ("up", "serve")), "")
-    preceding = command[: command.index(subcommand)] if subcommand else []
-    return subcommand if any(_OURS.search(part) for part in preceding) else ""
+    for place, word in enumerate(command):
+        if word in ("up", "serve"):
+            return word if any(_OURS.search(part) for part in command[:place]) else ""
+    return ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 
 import orjson
 
@@ -35,11 +34,7 @@ class HttpProbe:
     async def ready(self) -> str:
         """Wait until the child is ready; return "", or why it never will be."""
         while True:
-            if self._model:
-                status = await self._status(one_token(self._base_url, self._model))
-            else:
-                status = await self._health()
-            if status == 200:
+            if (status := await self._status(self._model)) == 200:
                 return ""
             if self._model and status is not None:
                 return f"its first question got {self.last_answer}"
@@ -48,17 +43,17 @@ class HttpProbe:
     async def illness(self) -> str:
         """Say why a running child must be restarted; "" if it needn't be."""
         # Only a 503 counts: a server that doesn't answer may just be busy.
-        died = self._model and await self._health() == 503
+        died = self._model and await self._status("") == 503
         return "its model thread has died" if died else ""
 
-    async def _health(self) -> int | None:
-        asked = fetch(self._base_url, "GET", self._path, seconds=_ANSWER_SECONDS)
-        return await self._status(asked)
-
-    async def _status(self, asked: Awaitable[tuple[int, bytes]]) -> int | None:
-        """Return the status of the answer; None if none comes."""
+    async def _status(self, model: str) -> int | None:
+        """Ask for a token of ``model``, or "" for the path; return the status, None if none."""
         try:
-            status, body = await asked
+            if model:
+                status, body = await one_token(self._base_url, model)
+            else:
+                url, path = self._base_url, self._path
+                status, body = await fetch(url, "GET", path, seconds=_ANSWER_SECONDS)
         except (UpstreamError, TimeoutError) as error:
             self.last_answer = str(error) or "no answer in time"
             return None

@@ -44,26 +44,23 @@ class RunDirectory:
             if path.stat().st_uid != os.getuid():
                 raise CommandError(f"the run directory {path} belongs to someone else")
             self.logs.mkdir(mode=0o700, exist_ok=True)
-            self._lock = os.open(path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = (path / "up.lock").open("a+")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            holder = self._lock.read(32).strip() or "unknown"
+            self._lock.close()
+            raise CommandError(
+                f"{path} is in use by another `mlx-stack-proxy up` (process {holder}); end that, "
+                "or give this one a --run-dir of its own"
+            ) from None
         except OSError as error:
             raise CommandError(
                 f"the run directory {path} can't be written to ({error.strerror}); "
                 "give another with --run-dir"
             ) from error
-        self._take_lock()
-
-    def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            holder = os.pread(self._lock, 32, 0).decode(errors="replace").strip()
-            os.close(self._lock)
-            raise CommandError(
-                f"{self.path} is in use by another `mlx-stack-proxy up` (process "
-                f"{holder or 'unknown'}); end that, or give this one a --run-dir of its own"
-            ) from None
-        os.ftruncate(self._lock, 0)
-        os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
+        self._lock.truncate(0)
+        print(os.getpid(), file=self._lock, flush=True)
 
     def log_file(self, name: str) -> Path:
         """Return the path of a child's new log; the log of the last run becomes ``.log.old``."""
@@ -78,7 +75,7 @@ class RunDirectory:
 
     def close(self) -> None:
         self.key.unlink(missing_ok=True)
-        os.close(self._lock)
+        self._lock.close()
 
 
 def shown(path: Path) -> str:

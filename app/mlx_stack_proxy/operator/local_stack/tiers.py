@@ -73,33 +73,25 @@ def chosen_tiers(options: Sequence[str], first_port: int) -> list[LocalTier]:
 
 
 def _tier(name: str, model: str | None, port: int) -> LocalTier:
-    if model is None and (demo := demo_model(name)) is None:
-        raise CommandError(
-            f"the demo model for `{name}` isn't here: give one as --tier {name}=MODEL "
-            "(a folder, or a Hugging Face id such as mlx-community/Qwen3-4B-4bit)"
-        )
-    model = str(demo) if model is None else model
-    path = Path(model).expanduser()
-    if path.is_dir():
-        if not (path / "config.json").is_file():
+    if model is None:
+        if (demo := demo_model(name)) is None:
             raise CommandError(
-                f"--tier {name}={model}: that folder holds no model (no config.json)"
+                f"the demo model for `{name}` isn't here: give one as --tier {name}=MODEL "
+                "(a folder, or a Hugging Face id such as mlx-community/Qwen3-4B-4bit)"
             )
-        path = path.resolve()
-        return LocalTier(name, str(path), port, True, _context_window(path))
-    if not _HUGGING_FACE_ID.match(model) or model.startswith((".", "~")):
-        raise CommandError(f"--tier {name}={model}: no such folder, and no Hugging Face id")
-    return LocalTier(name, model, port, False)
-
-
-def _context_window(model: Path) -> int | None:
-    """Return the context window in tokens from a model's ``config.json``; None if it has none."""
+        model = str(demo)
+    path, option = Path(model).expanduser(), f"--tier {name}={model}"
+    if not path.is_dir():
+        if not _HUGGING_FACE_ID.match(model) or model.startswith((".", "~")):
+            raise CommandError(f"{option}: no such folder, and no Hugging Face id")
+        return LocalTier(name, model, port, False)
     try:
-        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-        windows = [
-            part.get("max_position_embeddings")
-            for part in (config, config.get("text_config") or {})
-        ]
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        parts = (config, config.get("text_config") or {})
+        windows = [part.get("max_position_embeddings") for part in parts]
+    except FileNotFoundError:
+        raise CommandError(f"{option}: that folder holds no model (no config.json)") from None
     except (OSError, ValueError, AttributeError):
-        return None
-    return next((value for value in windows if isinstance(value, int) and value > 0), None)
+        windows = []
+    window = next((value for value in windows if isinstance(value, int) and value > 0), None)
+    return LocalTier(name, str(path.resolve()), port, True, window)
