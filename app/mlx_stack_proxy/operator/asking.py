@@ -76,12 +76,11 @@ class LiteLLM:
     def __init__(self, settings: UpstreamSettings, key: str | None, variable: str | None) -> None:
         self.upstream = Upstream(settings)
         self._key, self._variable = key, variable
-        self._headers = [(b"authorization", f"Bearer {key}".encode())] if key else []
 
     async def models(self) -> bytes:
         """Return the body of ``/v1/models``. Raises :class:`NoModels`."""
         try:
-            status, body = await self._get("/v1/models", self._headers)
+            status, body = await self._get("/v1/models")
         except (UpstreamError, TimeoutError) as error:
             next_step = f"start it, or {_SET} to its address"
             raise NoModels(str(error) or "no answer in time", next_step, reached=False) from None
@@ -98,10 +97,10 @@ class LiteLLM:
 
     def _refusal(self, status: int) -> NoModels:
         # Without a key the status may also be 500: LiteLLM without a database fails to answer 401.
-        key, variable = self._key, self._variable
-        why = "refused the key" if key and status in _REFUSED else f"answered status {status}"
-        why += f" when asked for its models{'' if key else ' without a key'}"
-        if key and status not in _REFUSED:
+        variable, refused = self._variable, status in _REFUSED
+        why = "refused the key" if self._key and refused else f"answered status {status}"
+        why += f" when asked for its models{'' if self._key else ' without a key'}"
+        if self._key and not refused:
             return NoModels(why, "read LiteLLM's log")
         if variable is None:
             next_step = "name the variable that holds LiteLLM's key in upstream.api_key_env"
@@ -113,24 +112,22 @@ class LiteLLM:
     async def is_litellm(self) -> bool:
         """Whether LiteLLM's own path is there, which a model server lacks; True if unknown."""
         try:
-            status, _ = await self._get(LIVENESS_PATH)
+            return (await self._get(LIVENESS_PATH, key=False))[0] != 404
         except (UpstreamError, TimeoutError):
             return True
-        return status != 404
 
     async def details(self) -> Any:
         """Return the answer of ``/v1/model/info``; None if LiteLLM fails or refuses the key."""
         try:
-            _, body = await self._get("/v1/model/info", self._headers)
-            return orjson.loads(body)
+            return orjson.loads((await self._get("/v1/model/info"))[1])
         except (UpstreamError, TimeoutError, orjson.JSONDecodeError):
             return None
 
-    async def _get(
-        self, path: str, headers: Iterable[tuple[bytes, bytes]] = ()
-    ) -> tuple[int, bytes]:
+    async def _get(self, path: str, *, key: bool = True) -> tuple[int, bytes]:
+        """Ask once; ``key``: whether LiteLLM's key is sent, if there is one."""
+        bearer = [(b"authorization", f"Bearer {self._key}".encode())] if key and self._key else []
         async with asyncio.timeout(ASK_SECONDS):
-            return await self.upstream.fetch("GET", path, [*headers])
+            return await self.upstream.fetch("GET", path, bearer)
 
     async def aclose(self) -> None:
         await self.upstream.aclose()

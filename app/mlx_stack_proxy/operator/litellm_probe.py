@@ -7,6 +7,7 @@ the proxy would have repaired.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from typing import Any, Literal
@@ -83,69 +84,54 @@ class Probe:
         tier = self._settings.tiers[name]
         tokens = _REASONING_TOKENS if tier.reasoning else _TOOL_TOKENS
         try:
-            yield await self._one_token(name)
-            yield await self._stream(name)
+            subject, began = "a one-token completion", time.monotonic()
+            completion = completion_in(await self._ask(name, subject, _COUNT, max_tokens=1))
+            if isinstance(completion, Failure):
+                raise _Failed(f"{subject}: {completion.message}")
+            yield "ok", f"answers ({time.monotonic() - began:.1f} s)"
+            began = time.monotonic()
+            answer, outcome = await self._streamed(name, _COUNT, max_tokens=_STREAM_TOKENS)
+            yield _of_stream(answer, outcome, time.monotonic() - began)
             if tier.tools is False:
                 yield "note", "not asked for a tool call: `tools: false`"
                 return
             _, outcome = await self._streamed(name, _USE_TOOL, max_tokens=tokens, tools=[_TOOL])
             yield _of_tool_call(outcome)
             if tier.guided != "never" and (tier.local or tier.guided != "auto"):
-                yield await self._guided(name, tokens)
+                yield "ok", await self._guided(name, tokens)
         except _Failed as error:
             yield "FAIL", str(error)
 
-    async def _one_token(self, name: str) -> tuple[Mark, str]:
-        subject, began = "a one-token completion", time.monotonic()
-        completion = completion_in(await self._ask(name, subject, _COUNT, max_tokens=1))
-        if isinstance(completion, Failure):
-            raise _Failed(f"{subject}: {completion.message}")
-        return "ok", f"answers ({time.monotonic() - began:.1f} s)"
-
-    async def _stream(self, name: str) -> tuple[Mark, str]:
-        began = time.monotonic()
-        answer, outcome = await self._streamed(name, _COUNT, max_tokens=_STREAM_TOKENS)
-        if outcome.action != DELIVERED:
-            return "FAIL", f"a streamed completion: {outcome.reason or outcome.error}"
-        message = f"streams ({time.monotonic() - began:.1f} s)"
-        if b'"total_tokens"' not in answer:  # in the reply's text the quotes are escaped
-            return "note", f"{message}, but reports no usage: budgets count the text's length"
-        return "ok", message
-
-    async def _guided(self, name: str, tokens: int) -> tuple[Mark, str]:
-        """Ask with a schema that only a server which obeys it satisfies."""
+    async def _guided(self, name: str, tokens: int) -> str:
+        """Ask with a schema that only a server which obeys it satisfies; say whether it does."""
+        form = {"max_tokens": tokens, "response_format": _GUIDE}
         try:
-            answer = await self._ask(
-                name, "a guided reply", _COUNT, max_tokens=tokens, response_format=_GUIDE
-            )
+            completion = completion_in(await self._ask(name, "a guided reply", _COUNT, **form))
         except _Failed as error:
-            return "ok", f"takes no JSON schema, so no retry is guided ({str(error)[:120]})"
-        completion = completion_in(answer)
+            return f"takes no JSON schema, so no retry is guided ({str(error)[:120]})"
         message = completion["choices"][0] if isinstance(completion, dict) else {}
         text = (message.get("message") or {}).get("content") or ""
-        try:
-            obeys = orjson.loads(after_thoughts(text)) == {"code": CODE}
-        except orjson.JSONDecodeError:
-            obeys = False
-        if not obeys:
-            return "ok", "ignores a JSON schema, so no retry is guided"
-        tier = self._settings.tiers[name]
-        thinks = tier.reasoning and tier.guided == "auto"
-        advice = f"; set tiers.{name}.guided: retry" if thinks else ""
-        return "ok", f"obeys a JSON schema, so retries can be guided{advice}"
+        with contextlib.suppress(orjson.JSONDecodeError):
+            if orjson.loads(after_thoughts(text)) == {"code": CODE}:
+                tier = self._settings.tiers[name]
+                thinks = tier.reasoning and tier.guided == "auto"
+                advice = f"; set tiers.{name}.guided: retry" if thinks else ""
+                return f"obeys a JSON schema, so retries can be guided{advice}"
+        return "ignores a JSON schema, so no retry is guided"
 
     async def _streamed(
         self, name: str, question: str, **parameters: Any
     ) -> tuple[bytes, Replayed]:
         """Return a streamed answer and the stages' outcome for it. Raises :class:`_Failed`."""
+        subject = "a streamed completion"
         options = {"stream": True, "stream_options": {"include_usage": True}, **parameters}
-        answer = await self._ask(name, "a streamed completion", question, **options)
+        answer = await self._ask(name, subject, question, **options)
         reply = {"stream": answer.decode("utf-8", "replace")}
         record = {"request": self._body(name, question, **parameters), "reply": reply, "tier": name}
         try:
             return answer, Replay(self._settings).record(record)
         except BadRecord as error:
-            raise _Failed(f"a streamed completion: {error}") from None
+            raise _Failed(f"{subject}: {error}") from None
 
     def _body(self, name: str, question: str, **parameters: Any) -> dict[str, Any]:
         tier = self._settings.tiers[name]
@@ -169,18 +155,24 @@ class Probe:
         return answer
 
 
+def _of_stream(answer: bytes, outcome: Replayed, seconds: float) -> tuple[Mark, str]:
+    if outcome.action != DELIVERED:
+        return "FAIL", f"a streamed completion: {outcome.reason or outcome.error}"
+    message = f"streams ({seconds:.1f} s)"
+    if b'"total_tokens"' in answer:  # in the reply's text the quotes are escaped
+        return "ok", message
+    return "note", f"{message}, but reports no usage: budgets count the text's length"
+
+
 def _of_tool_call(outcome: Replayed) -> tuple[Mark, str]:
-    called = outcome.reply is not None and any(
-        choice["message"].get("tool_calls") for choice in outcome.reply["choices"]
-    )
-    if outcome.action == DELIVERED and called:
-        return "ok", "calls tools"
-    if outcome.action == REPAIRED and called:
-        return "ok", f"calls tools, once repaired: {', '.join(outcome.repairs)}"
+    choices = outcome.reply["choices"] if outcome.reply is not None else []
     if outcome.action == RESCUED:
         return "ok", f"calls tools, written as text: {', '.join(outcome.formats)}"
     if outcome.action in (DELIVERED, REPAIRED):
-        return "note", "asked for a tool call, it answered with text"
+        if not any(choice["message"].get("tool_calls") for choice in choices):
+            return "note", "asked for a tool call, it answered with text"
+        repairs = f", once repaired: {', '.join(outcome.repairs)}" if outcome.repairs else ""
+        return "ok", f"calls tools{repairs}"
     errors = "; ".join(failure["error"] for failure in outcome.failures)
     errors = errors or outcome.reason or outcome.error
     return "note", f"asked for a tool call, it sent no usable one: {errors[:200]}"

@@ -11,6 +11,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from ... import __version__
@@ -35,8 +36,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
     )
     names = ", ".join(row.name for row in CLIENTS if row.program)
     parser.add_argument("client", metavar="NAME", help=names)
-    _add_options(parser)
-    parser.set_defaults(run=launch)
+    _add_options(parser, launch)
 
 
 def add_agents(parser: argparse.ArgumentParser) -> None:
@@ -45,14 +45,14 @@ def add_agents(parser: argparse.ArgumentParser) -> None:
         "the known clients."
     )
     parser.add_argument("client", nargs="?", metavar="NAME", help="for example claude-code")
-    _add_options(parser)
-    parser.set_defaults(run=agents)
+    _add_options(parser, agents)
 
 
-def _add_options(parser: argparse.ArgumentParser) -> None:
+def _add_options(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
     text = "the tier or alias to use (default: %(default)s)"
     parser.add_argument("--model", default=AUTO, help=text)
     add_url(parser)
+    parser.set_defaults(run=run)
 
 
 def launch(args: argparse.Namespace) -> int:
@@ -130,14 +130,14 @@ def _proxy_for(client: Client, args: argparse.Namespace, *, must_run: bool) -> S
     proxy = setup(settings, remote.url, args.model, variable)
     if proxy is None:
         raise CommandError(unknown_name(args.model, [AUTO, *settings.tiers], "tier"))
-    if (needed := client.prompt_tokens) < proxy.window:
-        return proxy
-    larger = [f"--model {name}" for name, window in proxy.windows.items() if window > needed]
-    advice = f"ask for a larger tier ({', '.join(larger)})" if larger else ""
-    raise CommandError(
-        f"{client.title}'s first request takes some {needed:,} tokens, more than the window of "
-        f"{proxy.model}, {proxy.window:,}: {advice or 'serve a model with a larger window'}"
-    )
+    if (needed := client.prompt_tokens) >= proxy.window:
+        larger = ", ".join(f"--model {name}" for name, n in proxy.windows.items() if n > needed)
+        advice = f"ask for a larger tier ({larger})" if larger else ""
+        raise CommandError(
+            f"{client.title}'s first request takes some {needed:,} tokens, more than the window of "
+            f"{proxy.model}, {proxy.window:,}: {advice or 'serve a model with a larger window'}"
+        )
+    return proxy
 
 
 def _ask(remote: Remote) -> tuple[Settings, dict[str, Any]]:
@@ -173,11 +173,9 @@ def _key_variable(said: dict[str, Any], remote: Remote, found: Found, *, optiona
     if said["key"] == "litellm" and remote.is_trusted:
         variable = found.settings.upstream.api_key_env if found.settings else KEY_VARIABLE
         take_key(os.environ, remote.url)  # where `up --inside` runs
-    if not variable:
-        return ""
-    if optional or os.environ.get(variable):
+    if variable and (optional or os.environ.get(variable)):
         return variable
-    if said["key_needed"]:
+    if variable and said["key_needed"]:
         whose = "LiteLLM's key" if said["key"] == "litellm" else "one of server.api_keys"
         raise CommandError(f"the proxy requires a key: first export {variable}=…, with {whose}")
     return ""
