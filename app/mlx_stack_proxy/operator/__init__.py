@@ -6,15 +6,22 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import TextIO
 
-from ..printable import printable
+from ..printable import printable, wrapped
 
+WIDTH = 80  # columns of what people read
 # Where the files of `deploy/` are: the wheel has them as `mlx_stack_proxy/deploy/`.
 _DEPLOY = (Path(__file__).parents[1] / "deploy", Path(__file__).parents[3] / "deploy")
 
 
 class CommandError(Exception):
     """A command can't be done: its exit code is 1. The message is one line for the user."""
+
+
+def say(text: str, first: str = "", rest: str = "", file: TextIO | None = None) -> None:
+    """Print a text, made printable, in lines of ``WIDTH`` columns; ``first``, ``rest``: margins."""
+    print(*wrapped(printable(text), WIDTH, first, rest), sep="\n", file=file, flush=True)
 
 
 def print_error(message: object) -> None:

@@ -26,12 +26,11 @@ from ..escalation.tiers import is_listed, may_enter_cloud
 from ..local_address import url_of
 from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
-from ..printable import printable, wrapped
 from ..server import workers
 from ..settings import CLOUD_TIER, Settings, StateSettings, is_loopback
 from ..settings_source import SettingsError, Sources, read
 from ..tool_validation.formats.json_calls import DOUBLED
-from . import settings_shown
+from . import say, settings_shown
 from .asking import RIGHT_ADDRESS, LiteLLM, NoModels, chat_template
 from .init.model_groups import from_info, host_of
 from .litellm_probe import Mark, Probe
@@ -51,7 +50,6 @@ _ABOUT_FILES = {
     "": "docs/settings.md has every key; `mlx-stack-proxy config schema` for editors",
 }
 _SQLITE = b"SQLite format 3\0"  # with which its files begin
-_WIDTH = 80
 _MOST_NAMES = 8  # of LiteLLM's models, in a sentence
 
 
@@ -86,9 +84,9 @@ def run(args: argparse.Namespace) -> int:
         for line in settings_shown.lines(settings, sources):
             print(line)
         return 0
-    _say("ok", f"configuration: {sources.path or 'no file, the defaults'}", "")
+    _say("ok", f"configuration: {sources.path or 'no file, the defaults'}")
     for key in sources.retired():
-        _say("note", f"{key}: has no effect any more; remove it", "")
+        _say("note", f"{key}: has no effect any more; remove it")
     return asyncio.run(_run(settings, probe=not args.no_probe, cloud=args.cloud))
 
 
@@ -286,11 +284,10 @@ def _file_problem(path: Path) -> str:
     return "" if begins in (b"", _SQLITE) else f"{path} isn't an SQLite file; `serve` renames it"
 
 
-def _say(mark: str, text: str, step: str) -> None:
-    for start, line in ((mark, text), ("→", step)):
-        if line:
-            lines = wrapped(printable(line), _WIDTH, f"{start:<4}  ", " " * 6)
-            print("\n".join(lines), flush=True)
+def _say(mark: str, text: str, step: str = "") -> None:
+    say(text, f"{mark:<4}  ", " " * 6)
+    if step:
+        say(step, f"{'→':<4}  ", " " * 6)
 
 
 def _without_credentials(url: str) -> str:

@@ -13,8 +13,8 @@ from ..printable import printable, wrapped
 from ..section import keys_of
 from ..settings import Settings
 from ..settings_source import Sources
+from . import WIDTH
 
-WIDTH = 80
 _HIDDEN = "…"
 _KEYS = frozenset({"api_keys", "admin_key", "url"})  # a webhook's address is its password
 _BY_KEY = "per_key"  # a mapping whose names are API keys

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from mlx_stack_proxy.operator import WIDTH
 from mlx_stack_proxy.operator.remote.client import with_zone
-from mlx_stack_proxy.operator.remote.report import WIDTH, markdown, night, screen
+from mlx_stack_proxy.operator.remote.report import markdown, night, screen
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.hourly import HOUR, HourKey, hour_of

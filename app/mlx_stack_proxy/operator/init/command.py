@@ -20,10 +20,9 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
-from ...printable import printable, wrapped
 from ...settings import UpstreamSettings
 from ...settings_source import DEFAULT_FILE, from_mapping
-from .. import CommandError
+from .. import CommandError, say
 from ..asking import LiteLLM, NoModels
 from ..local_stack.run_directory import shown, take_key
 from .advice import on_litellm
@@ -44,7 +43,6 @@ _HEALTH_SECONDS = 2.0
 _DEFAULT = UpstreamSettings()
 _HTTP_PORT = 80
 _KEY_FROM = "os.environ/"
-_WIDTH = 80
 
 
 def add_init(parser: argparse.ArgumentParser) -> None:
@@ -229,7 +227,7 @@ def _show_next_inside(output: Path, base_url: str) -> None:
 
 def _say(text: str, indent: str = "") -> None:
     """Print to standard error: with ``--dry-run`` standard output is the file."""
-    print(*wrapped(printable(text), _WIDTH, rest=indent), sep="\n", file=sys.stderr)
+    say(text, rest=indent, file=sys.stderr)
 
 
 def _copied(*lines: str) -> None:

@@ -13,9 +13,9 @@ from typing import Final
 from urllib.parse import quote
 
 from ...printable import printable, wrapped
+from .. import WIDTH
 from .client import Json, Remote, set_remote_command, show, warned, with_zone
 
-WIDTH: Final = 80
 LABEL: Final = 10  # columns of a part's label
 EVENING: Final = 20  # o'clock: a night begins then, and has twelve hours
 
