@@ -76,46 +76,54 @@ async def test_nobody_there(typed: Typed, nobody: str) -> None:
     )
 
 
-WITHOUT = (
-    "answered status {} when asked for its models without a key ($LITELLM_MASTER_KEY is not set)"
-)
-WITH = "{} when asked for its models ($LITELLM_MASTER_KEY is set)"
 GIVE = "export LITELLM_MASTER_KEY=… with LiteLLM's master key, here and where the proxy runs"
+WITHOUT = "answered status {} when asked for its models without a key ({})"
+WITH = "refused the key when asked for its models ($LITELLM_MASTER_KEY is set)"
+NO_LITELLM = "answered status {} without a list of models, so it is not LiteLLM"
+RIGHT = (
+    "set upstream.base_url (with init: --base-url) to where LiteLLM listens, "
+    "such as http://127.0.0.1:4000"
+)
+UNSET = "$LITELLM_MASTER_KEY is not set"
+UNNAMED = "upstream.api_key_env names no variable"
 
 
 @pytest.mark.parametrize(
-    ("key", "reply", "why"),
+    ("key", "reply", "said"),
     [
-        (None, Reply.json({}, 401), WITHOUT.format(401)),
-        ("", Reply.json({}, 500), WITHOUT.format(500)),
-        ("k", Reply.json({}, 400), WITH.format("refused the key")),
-        ("k", Reply.json({}, 403), WITH.format("refused the key")),
+        (None, Reply.json({}, 401), (WITHOUT.format(401, UNSET), GIVE)),
+        ("", Reply.json({}, 500), (WITHOUT.format(500, UNSET), GIVE)),
+        ("k", Reply.json({}, 400), (WITH, GIVE)),
+        ("k", Reply.json({}, 403), (WITH, GIVE)),
+        (
+            "k",
+            Reply.json({}, 500),
+            ("answered status 500 when asked for its models", "read LiteLLM"),
+        ),
+        (
+            "no variable",
+            Reply.json({}, 401),
+            (WITHOUT.format(401, UNNAMED), "name the variable that holds"),
+        ),
+        (None, Reply.json(b""), (NO_LITELLM.format(200), RIGHT)),
+        (None, Reply.json({}, 404), (NO_LITELLM.format(404), RIGHT)),
+        (None, Reply.json({}, 307), (NO_LITELLM.format(307), RIGHT)),
     ],
 )
-async def test_litellm_refuses(
-    key: str | None, reply: Reply, why: str, typed: Typed, litellm: ScriptedServer
+async def test_where_no_models_are_listed(
+    key: str | None, reply: Reply, said: tuple[str, str], typed: Typed, litellm: ScriptedServer
 ) -> None:
-    if key is not None:
-        typed.monkeypatch.setenv("LITELLM_MASTER_KEY", key)
+    """``key``: LiteLLM's; "no variable": the configuration names none for it."""
     litellm.routes[MODELS] = reply
     config(typed, litellm.url)
-    code, lines = await checked(typed, litellm.url)
-    assert code == 1
-    reached = "ok    LiteLLM at URL: reachable"
-    assert lines[1:] == [reached, f"FAIL  LiteLLM at URL: {why}", f"→     {GIVE}"]
-
-
-async def test_a_litellm_that_fails_needs_no_other_key(
-    typed: Typed, litellm: ScriptedServer
-) -> None:
-    typed.monkeypatch.setenv("LITELLM_MASTER_KEY", "k")
-    litellm.routes[MODELS] = Reply.json({}, 500)
-    config(typed, litellm.url)
-    _, lines = await checked(typed, litellm.url)
-    assert lines[2:] == [
-        "FAIL  LiteLLM at URL: answered status 500 when asked for its models",
-        "→     read LiteLLM's log",
-    ]
+    if key == "no variable":
+        typed.write(f"upstream: {{base_url: '{litellm.url}', api_key_env: null}}")
+    elif key is not None:
+        typed.monkeypatch.setenv("LITELLM_MASTER_KEY", key)
+    code, [_, reached, failed, to_do] = await checked(typed, litellm.url)
+    assert (code, reached) == (1, "ok    LiteLLM at URL: reachable")
+    assert failed == f"FAIL  LiteLLM at URL: {said[0]}"
+    assert to_do.startswith(f"→     {said[1]}")
 
 
 async def test_a_health_url_where_nobody_listens(
@@ -149,23 +157,6 @@ async def test_a_store_that_cannot_be_used(
         assert code == 1 and lines[-2].startswith("FAIL  state: ") and why in lines[-2]
 
 
-RIGHT = (
-    "→     set upstream.base_url (with init: --base-url) to where LiteLLM listens, "
-    "such as http://127.0.0.1:4000"
-)
-
-
-@pytest.mark.parametrize("reply", [Reply.json(b""), Reply.json({}, 404), Reply.json({}, 307)])
-async def test_an_address_where_no_litellm_is(
-    reply: Reply, typed: Typed, litellm: ScriptedServer
-) -> None:
-    litellm.routes[MODELS] = reply
-    config(typed, litellm.url)
-    code, lines = await checked(typed, litellm.url)
-    why = f"answered status {reply.status} without a list of models, so it is not LiteLLM"
-    assert (code, lines[2:]) == (1, [f"FAIL  LiteLLM at URL: {why}", RIGHT])
-
-
 async def test_an_address_of_a_proxy(typed: Typed, litellm: ScriptedServer) -> None:
     own = {"id": "fast", "object": "model", "owned_by": "mlx-stack"}
     litellm.routes[MODELS] = Reply.json({"object": "list", "data": [own]})
@@ -190,7 +181,7 @@ async def test_an_address_of_a_model_server(typed: Typed) -> None:
         config(typed, server.url)
         code, lines = await checked(typed, server.url)
         why = "it lists default_model, but is not LiteLLM; a model server?"
-        assert (code, lines[1:]) == (1, [f"FAIL  LiteLLM at URL: {why}", RIGHT])
+        assert (code, lines[1:]) == (1, [f"FAIL  LiteLLM at URL: {why}", f"→     {RIGHT}"])
 
 
 @pytest.mark.parametrize(
@@ -220,15 +211,6 @@ def test_an_upstream_that_is_the_proxy_itself(typed: Typed) -> None:
     for command in ("check", "serve"):
         ran = typed(command)
         assert ran.code != 0 and "this proxy's own address" in " ".join((ran.out + ran.err).split())
-
-
-async def test_a_refusal_where_no_variable_is_named(typed: Typed, litellm: ScriptedServer) -> None:
-    litellm.routes[MODELS] = Reply.json({}, 401)
-    typed.write(f"upstream: {{base_url: '{litellm.url}', api_key_env: null}}")
-    code, lines = await checked(typed, litellm.url)
-    assert code == 1
-    assert lines[-2].endswith("(upstream.api_key_env names no variable)")
-    assert "upstream.api_key_env" in lines[-1]
 
 
 @pytest.mark.parametrize(
