@@ -168,7 +168,7 @@ async def test_an_address_of_a_proxy(typed: Typed, litellm: ScriptedServer) -> N
     code, lines = await checked(typed, litellm.url)
     assert (code, lines[2:]) == (
         1,
-        ["FAIL  LiteLLM at URL: is an mlx-stack-proxy, not LiteLLM", RIGHT],
+        ["FAIL  LiteLLM at URL: is an mlx-stack-proxy, not LiteLLM", f"→     {RIGHT}"],
     )
     (typed.home / "config.yaml").unlink()
     ran = await typed.beside("init", "--base-url", litellm.url)
