@@ -36,7 +36,7 @@ COMMANDS = (
     Command("init", "init.command", "write a first config.yaml from what LiteLLM lists", False),
     Command("check", "check", "check the configuration, LiteLLM and the tiers"),
     Command("launch", "agents.command", "start Claude Code, Codex or another client on the proxy"),
-    Command("agents", "agents.command", "print what Claude Code, Codex and others need to use it"),
+    Command("agents", "agents.command", "print what such a client needs to use the proxy"),
     Command("config", "cli", "print the JSON Schema of the configuration", False),
     Command("replay", "replay", "run recorded exchanges through the stages again, without a model"),
     Command("pressure", "pressure", "show this machine's memory pressure"),
@@ -46,8 +46,10 @@ COMMANDS = (
     Command("sessions", "remote.sessions", "list a running proxy's sessions"),
     Command("events", "remote.events", "list what a running proxy did, event by event"),
     Command("service", "service.commands", "run the proxy as a service (launchd, systemd)", False),
-    Command("up", "local_stack.up", "start model servers, LiteLLM and the proxy here", False),
-    Command("demo", "demo.command", "ask a weak model ten questions, directly and by the proxy"),
+    Command("up", "local_stack.up", "start model servers, LiteLLM and the proxy", False),
+    Command(
+        "demo", "demo.command", "compare a weak model's replies, directly and through the proxy"
+    ),
     Command("completion", "cli", "print a shell's completion script", False),
 )
 

@@ -50,22 +50,13 @@ def run(args: argparse.Namespace) -> int:
         probe = probe_of(rules, "auto" if rules.source == "off" else rules.source)
         return asyncio.run(_once(probe, as_json=args.json))
     log.configure(settings.observability)
-    probe = probe_of(rules)
+    probe, host, port = probe_of(rules), args.host, args.port
     if probe.source is None:
         raise CommandError(status_and_body(probe)[1]["error"])
-    log.get().info(
-        "serving_memory_pressure", url=f"http://{args.host}:{args.port}/", source=probe.source
-    )
-    uvicorn.run(
-        build(probe),
-        host=args.host,
-        port=args.port,
-        ws="none",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-    )
+    url = f"http://{host}:{port}/"
+    log.get().info("serving_memory_pressure", url=url, source=probe.source)
+    quiet: Any = {"log_config": None, "access_log": False, "server_header": False}
+    uvicorn.run(build(probe), host=host, port=port, ws="none", lifespan="on", **quiet)
     return 0
 
 
@@ -100,12 +91,12 @@ async def _once(probe: MemoryProbe, *, as_json: bool) -> int:
     status, body = status_and_body(probe)
     if as_json:
         print(orjson.dumps(body).decode())
-    elif status == 200:
-        cause = f", because of {body['cause']}" if body["cause"] else ""
-        print(printable(f"{body['level']}{cause} (read from: {body['source']})"))
-    else:
+        return 0 if status == 200 else 1
+    if status != 200:
         raise CommandError(body["error"])
-    return 0 if status == 200 else 1
+    cause = f", because of {body['cause']}" if body["cause"] else ""
+    print(printable(f"{body['level']}{cause} (read from: {body['source']})"))
+    return 0
 
 
 def build(probe: MemoryProbe) -> Starlette:

@@ -15,27 +15,16 @@ _HOSTS_WITH_LOOPBACK = ("127.0.0.1", "localhost", "0.0.0.0")  # hosts that inclu
 
 
 def add_serve(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--host", help="override server.host")
-    parser.add_argument("--port", type=int, help="override server.port")
-    parser.add_argument(
-        "--env-file",
-        metavar="FILE",
-        type=Path,
-        help="read more environment variables from this file (mode 0600)",
-    )
-    parser.add_argument(
-        "--log-file",
-        metavar="FILE",
-        type=Path,
-        help="log to this file, which is rotated, instead of standard error",
-    )
-    parser.add_argument(
-        "--config-error-exit",
-        metavar="CODE",
-        type=int,
-        default=argparse.SUPPRESS,
-        help="exit code if the configuration can't be used; default: 2",
-    )
+    add = parser.add_argument
+    add("--host", help="override server.host")
+    add("--port", type=int, help="override server.port")
+    text = "read more environment variables from this file (mode 0600)"
+    add("--env-file", metavar="FILE", type=Path, help=text)
+    text = "log to this file, which is rotated, instead of standard error"
+    add("--log-file", metavar="FILE", type=Path, help=text)
+    text = "exit code if the configuration can't be used; default: 2"
+    absent = argparse.SUPPRESS
+    add("--config-error-exit", metavar="CODE", type=int, default=absent, help=text)
     parser.set_defaults(run=run)
 
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.operator.init.model_groups import Deployment, Groups, ModelGroup
-from mlx_stack_proxy.operator.init.proposal import Proposal, health_url, propose
-from mlx_stack_proxy.operator.init.rendering import text_of
+from mlx_stack_proxy.operator.init.proposal import Proposal, health_url, propose, text_of
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
 

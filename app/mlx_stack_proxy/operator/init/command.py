@@ -35,8 +35,7 @@ from .model_groups import (
     from_stack,
     mapping,
 )
-from .proposal import Proposal, health_url, propose
-from .rendering import LITELLM_LINES, text_of
+from .proposal import LITELLM_LINES, Proposal, health_url, propose, text_of
 
 MLX_STACK = Path("~/.mlx-stack")
 _HEALTH_SECONDS = 2.0
