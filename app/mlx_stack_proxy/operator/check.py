@@ -76,9 +76,8 @@ def run(args: argparse.Namespace) -> int:
         first = error.problems[0]
         step = next(step for start, step in _ABOUT_FILES.items() if first.startswith(start))
         for problem in error.problems:
-            _say(
-                "FAIL", f"{error.source}: {problem}", step if problem == error.problems[-1] else ""
-            )
+            _say("FAIL", f"{error.source}: {problem}")
+        _say("→", step)
         return 1
     if args.settings:
         for line in settings_shown.lines(settings, sources):
@@ -287,7 +286,7 @@ def _file_problem(path: Path) -> str:
 def _say(mark: str, text: str, step: str = "") -> None:
     say(text, f"{mark:<4}  ", " " * 6)
     if step:
-        say(step, f"{'→':<4}  ", " " * 6)
+        _say("→", step)
 
 
 def _without_credentials(url: str) -> str:
