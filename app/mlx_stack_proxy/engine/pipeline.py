@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Any
 
 from ..wire.delta import Delta
 from ..wire.reply import Reply
@@ -22,8 +22,6 @@ from .steps import Start, start_on
 from .tier_view import TierView
 from .verdicts import Verdict, severest
 
-P = ParamSpec("P")
-T = TypeVar("T")
 FaultReport = Callable[[str, Exception], None]
 
 
@@ -41,7 +39,7 @@ class StageState:
     hooks: frozenset[str] = frozenset()  # the methods that the stage has of its own
 
     def __init_subclass__(cls) -> None:
-        cls.hooks |= _HOOKS & vars(cls).keys()
+        cls.hooks |= vars(StageState).keys() & vars(cls).keys()
 
     @cached_property
     def remarks(self) -> Remarks:
@@ -75,9 +73,6 @@ class StageState:
     def judge(self, reply: Reply) -> Verdict | None:
         """After all stages have mended: judge; note changed choices in ``reply.mended``."""
         return None
-
-
-_HOOKS = frozenset({"on_request", "watch", "text_hold", "hold_whole", "is_slow", "mend", "judge"})
 
 
 class Stage:
@@ -167,39 +162,31 @@ class Pipeline:
 
     def text_holds(self) -> list[TextHold]:
         """Return the stages' text holds, in the stages' order."""
-        return self._ask(StageState.text_hold)
+        return self._ask("text_hold")
 
     def hold_whole(self) -> bool:
         """Whether any stage wants the whole reply held."""
-        return bool(self._ask(StageState.hold_whole))
+        return bool(self._ask("hold_whole"))
 
     def is_slow(self, reply: Reply) -> bool:
         """Whether a thread should call :meth:`end`."""
-        return bool(self._ask(StageState.is_slow, reply))
+        return bool(self._ask("is_slow", reply))
 
     def end(self, reply: Reply) -> Verdict | None:
         """Let all stages mend, then judge; return the severest verdict."""
-        self._ask(StageState.mend, reply)
-        return severest(self._ask(StageState.judge, reply))
+        self._ask("mend", reply)
+        return severest(self._ask("judge", reply))
 
     def _with(self, hook: str) -> list[tuple[str, StageState]]:
         """Return the states that have a hook of their own: no other is called."""
         return [entry for entry in self._states if hook in entry[1].hooks]
 
-    def _ask(
-        self,
-        hook: Callable[Concatenate[StageState, P], T | None],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> list[T]:
-        """Return the stages' answers, without the empty ones.
-
-        A stage that raises is left out from then on.
-        """
+    def _ask(self, hook: str, *about: Reply) -> list[Any]:
+        """Return what a hook answers, without empty answers; leave out stages that raise."""
         answers = []
-        for name, state in self._with(hook.__name__):
+        for name, state in self._with(hook):
             try:
-                if answer := getattr(state, hook.__name__)(*args, **kwargs):
+                if answer := getattr(state, hook)(*about):
                     answers.append(answer)
             except Exception as error:
                 self._leave_out(name, state, error)
