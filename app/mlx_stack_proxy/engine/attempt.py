@@ -308,8 +308,9 @@ class Attempt:
 
     def _hold(self, delta: Delta) -> None:
         """Hold a frame, after those that the gate held, for the reply's end."""
-        for earlier in self._gate.close():
-            self._renderer.hold(earlier)
+        if self._gate.waiting or not self._gate.closed:
+            for earlier in self._gate.close():
+                self._renderer.hold(earlier)
         if self._client_request.stream:
             self._held_bytes += len(delta.raw)
         self._renderer.hold(delta)

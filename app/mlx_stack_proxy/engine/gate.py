@@ -50,7 +50,7 @@ class Gate:
         self.waiting_bytes = 0  # of the frames that wait for more text
         self._report = report
         self._split = split
-        self._waiting: deque[Delta] = deque()
+        self.waiting: deque[Delta] = deque()  # frames that wait for more text, or for any
         self._leading = 0  # how many of the first waiting frames are without content
         self._committed = False  # a frame has been released
         self._allowed = 0  # characters of the waiting text that may flow
@@ -78,12 +78,12 @@ class Gate:
                 return ()
             self._allowed += len(text)
         if not kinds and _is_empty(delta) and not self._committed:
-            if len(self._waiting) < _MOST_EMPTY:
-                self._leading += self._leading == len(self._waiting)
+            if len(self.waiting) < _MOST_EMPTY:
+                self._leading += self._leading == len(self.waiting)
                 self._wait(delta)
             return ()
         # Nearly every frame of a stream: no other waits, and all its text may flow.
-        if not self._waiting and chars <= self._allowed:
+        if not self.waiting and chars <= self._allowed:
             self._allowed -= chars
             self._committed = True
             return (delta,)
@@ -93,16 +93,16 @@ class Gate:
     def close(self) -> Iterable[Delta]:
         """Close the gate; return the frames that were waiting, to be held with all that follow."""
         self.closed = True
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self.waiting = self.waiting, deque()
         return waiting
 
     def _wait(self, delta: Delta) -> None:
-        self._waiting.append(delta)
+        self.waiting.append(delta)
         self.waiting_bytes += len(delta.raw)
 
     def _release_flowing(self) -> list[Delta]:
         """Release waiting frames as far as their text may flow, to the last one with content."""
-        waiting = self._waiting
+        waiting = self.waiting
         upto = 0
         first = position = self._leading  # those before it go out with content alone
         for position, delta in enumerate(islice(waiting, first, None), first):
@@ -132,7 +132,7 @@ class Gate:
         return released
 
     def _next(self) -> Delta:
-        delta = self._waiting.popleft()
+        delta = self.waiting.popleft()
         self.waiting_bytes -= len(delta.raw)
         return delta
 

@@ -97,9 +97,19 @@ class ChunkReader:
                 chunk = DECODE(data)
             except _NOT_IN_FORM:
                 chunk = None
-            text = _text_alone(chunk) if self._joins and chunk is not None else ""
+            text = None
+            if (
+                self._joins
+                and chunk is not None
+                and chunk.usage is None
+                and len(chunk.choices) == 1
+            ):
+                piece = chunk.choices[0]
+                text = piece.delta.content
+                if piece != ChoiceDelta(piece.index, Said(text)):  # it brings more
+                    text = None
             if texts is not None:
-                if text and chunk is not None and chunk.choices[0].index == texts.choices[0].index:
+                if text and piece.index == texts.choices[0].index:
                     texts.texts.append(text)
                     continue
                 yield _joined_texts(texts)
@@ -274,15 +284,6 @@ class ChunkReader:
             if formed is not None:
                 yield typed(render(formed), formed)
         yield Delta(sse.DONE_FRAME, done=True)
-
-
-def _text_alone(chunk: Chunk) -> str:
-    """Return the text of a chunk that brings nothing else; "" for any other chunk."""
-    if len(chunk.choices) != 1 or chunk.usage is not None:
-        return ""
-    piece = chunk.choices[0]
-    text = piece.delta.content
-    return text if text and piece == ChoiceDelta(piece.index, Said(text)) else ""
 
 
 def _joined_texts(delta: Delta) -> Delta:
