@@ -13,12 +13,12 @@ import asyncio
 import base64
 import copy
 import fcntl
-import functools
 import os
 import re
 import stat
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -101,12 +101,11 @@ class FailureCapture:
             return
         self._waiting += 1
         keys = (*self._keys, owner) if len(owner) >= SHORTEST_KEY else self._keys
-        written = self._worker.do(functools.partial(self._write, records, keys))
-        written.add_done_callback(self._written)
+        self._worker.call(partial(self._write, records, keys), self._written)
 
-    def _written(self, write: asyncio.Future[None]) -> None:
+    def _written(self, _: None, error: BaseException | None) -> None:
         self._waiting -= 1
-        if isinstance(error := write.exception(), Exception):
+        if isinstance(error, Exception):
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:

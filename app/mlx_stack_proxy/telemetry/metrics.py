@@ -150,12 +150,16 @@ class Metrics(Collector):
 
     def _readings(self) -> Iterator[Metric]:
         """Yield what is read for each scrape, so that no request has to keep it up to date."""
-        queues = list(self._queues())
-        running = {tier: number for tier, number, _ in queues}
-        waiting = {tier: number for tier, _, number in queues}
-        yield _by_tier("in_flight", "Upstream calls running", running)
-        yield _by_tier("queue_depth", "Requests waiting", waiting)
-        yield _by_tier("tier_degraded", "1: the breaker has taken the tier out", self._degraded())
+        degraded = "1: the breaker has taken the tier out"
+        in_flight = Gauge("mlx_stack_in_flight", "Upstream calls running", labels=["tier"])
+        queue_depth = Gauge("mlx_stack_queue_depth", "Requests waiting", labels=["tier"])
+        tier_degraded = Gauge("mlx_stack_tier_degraded", degraded, labels=["tier"])
+        for tier, running, waiting in self._queues():
+            in_flight.add_metric([tier], running)
+            queue_depth.add_metric([tier], waiting)
+        for tier, is_degraded in self._degraded().items():
+            tier_degraded.add_metric([tier], is_degraded)
+        yield from (in_flight, queue_depth, tier_degraded)
         if (level := self._pressure()) is not None:
             text = "Memory pressure: 0 normal, 1 warning, 2 critical"
             yield Gauge("mlx_stack_memory_pressure", text, level)
@@ -169,13 +173,6 @@ class Metrics(Collector):
             yield Gauge("process_open_fds", "Open files and connections", process.num_fds())
             yield Gauge("process_threads", "Threads", process.num_threads())
             yield Gauge("process_start_time_seconds", "When it began", process.create_time())
-
-
-def _by_tier(name: str, text: str, values: Mapping[str, float]) -> Gauge:
-    family = Gauge(f"mlx_stack_{name}", text, labels=["tier"])
-    for tier, value in values.items():
-        family.add_metric([tier], value)
-    return family
 
 
 def _tasks() -> int:

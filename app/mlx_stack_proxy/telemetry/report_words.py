@@ -1,4 +1,4 @@
-"""Put the report into sentences, in parts by what they are about: the rows of ``PARTS``.
+"""Put the report into sentences, in parts by what they are about.
 
 A part is a function that makes lines of the report's JSON; a part without lines is left out.
 """
@@ -67,8 +67,8 @@ _SHORT: Final = {
 
 def said(report: Report) -> list[dict[str, Any]]:
     """Return ``[{"about": …, "lines": […]}]``, without the parts that have no lines."""
-    parts = ((about, part(report)) for about, part in PARTS)
-    return [{"about": about, "lines": lines} for about, lines in parts if lines]
+    parts = {part.__name__[1:]: part(report) for part in _PARTS}
+    return [{"about": about, "lines": lines} for about, lines in parts.items() if lines]
 
 
 def _store(report: Report) -> list[str]:
@@ -228,17 +228,7 @@ def _process(report: Report) -> list[str]:
     ]
 
 
-PARTS: Final[tuple[tuple[str, Callable[[Report], list[str]]], ...]] = (
-    ("store", _store),
-    ("requests", _requests),
-    ("replies", _replies),
-    ("loops", _loops),
-    ("work", _work),
-    ("time", _time),
-    ("failed", _failed),
-    ("outages", _outages),
-    ("process", _process),
-)
+_PARTS: Final = _store, _requests, _replies, _loops, _work, _time, _failed, _outages, _process
 
 
 def _listed(
