@@ -17,7 +17,6 @@ from mlx_stack_proxy.loop_detection.generation.limits import (
     Excess,
     Kind,
     Place,
-    RepeatedCall,
 )
 from mlx_stack_proxy.settings import GenerationSettings
 from mlx_stack_proxy.wire.growing import Growing
@@ -273,7 +272,7 @@ def test_pieces_make_no_difference(
     assert flowed(text, 1, kind=kind, late=2000) == whole
     flow, at = Flow(GenerationSettings(), kind, late=2000), 0
     written = Growing()
-    hit: Excess | RepeatedCall | None = None
+    hit: Excess | None = None
     for size in cycle(sizes):
         if hit is not None or at >= len(text):
             break

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
-from mlx_stack_proxy.loop_detection.generation.limits import Excess, Kind, RepeatedCall
+from mlx_stack_proxy.loop_detection.generation.limits import Excess, Kind
 from mlx_stack_proxy.settings import GenerationSettings
 from mlx_stack_proxy.wire.growing import Growing
 
@@ -68,11 +68,10 @@ def flowed(
     written = Growing()
     hits = (fed(flow, written, piece) for piece in pieces(text, size))
     hit = next((hit for hit in hits if hit is not None), None)
-    assert not isinstance(hit, RepeatedCall)
     return hit
 
 
-def fed(flow: Flow, written: Growing, piece: str) -> Excess | RepeatedCall | None:
+def fed(flow: Flow, written: Growing, piece: str) -> Excess | None:
     """What the watch of a reply does with a piece."""
     written.add(piece)
     return flow.look(written.text()) if written.size >= flow.due else None

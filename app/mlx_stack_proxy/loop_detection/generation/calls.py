@@ -15,7 +15,7 @@ from ...tool_validation.text_calls import Holdback, rescue_cut
 from ...tool_validation.tools import ToolSet
 from ...wire.call import Call
 from ..call_keys import canonical
-from .limits import Excess, RepeatedCall
+from .limits import Excess
 
 _GROWTH = 1.25  # a text that has grown by this factor is read for calls again
 
@@ -56,7 +56,7 @@ class WrittenCalls:
         self._due = 0  # the length at which the text is read again
         self.is_open = False  # whether the last repetition lies inside a call, not between calls
 
-    def look(self, text: str, end: int, laps: int, excess: Excess | None) -> RepeatedCall | None:
+    def look(self, text: str, end: int, laps: int, excess: Excess | None) -> Excess | None:
         """Return a surplus call in ``text[:end]``, the end of which repeats itself ``laps`` times.
 
         ``excess``: a repetition that is long enough to end a text without calls, if there is one.
@@ -76,7 +76,7 @@ class WrittenCalls:
             self.is_open = text[excess.start : middle] not in rescued.content
         counter = CallCounter(self._limit, self._exempt)
         counter.kept(rescued.calls)
-        return RepeatedCall(counter.tool) if counter.tool else None
+        return Excess("calls", 0, end) if counter.tool else None
 
 
 def prose_before(text: str, tools: ToolSet) -> str:

@@ -17,7 +17,7 @@ from ...settings import GenerationSettings
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.thoughts import REASONING
 from .calls import WrittenCalls
-from .limits import Excess, Fences, Kind, RepeatedCall, Rule, RuleContext, characters
+from .limits import Excess, Fences, Kind, Rule, RuleContext, characters
 from .periods import BLOCK, Periods
 from .phrases import phrase, sentences
 
@@ -88,14 +88,14 @@ class Flow:
         }
         self.due = FIRST  # the length at which to look next
 
-    def look(self, text: str) -> Excess | RepeatedCall | None:
+    def look(self, text: str) -> Excess | None:
         """Look at the text as it is now. Return the first finding, which ends this text's watch."""
-        finding: Excess | RepeatedCall | None = None
+        finding: Excess | None = None
         while finding is None and self.due <= len(text):
             finding = self._decide(text, self.due)
         return finding
 
-    def _decide(self, text: str, upto: int) -> Excess | RepeatedCall | None:
+    def _decide(self, text: str, upto: int) -> Excess | None:
         """Return what the rules find in the first ``upto`` characters, and set ``due``."""
         excess = None
         for rule in self._rules.values():
@@ -112,7 +112,7 @@ class Flow:
 
     def _among_calls(
         self, calls: WrittenCalls, text: str, excess: Excess | None, upto: int, laps: int
-    ) -> Excess | RepeatedCall | None:
+    ) -> Excess | None:
         """Return the finding for a text that may hold calls. ``excess``: without regard to calls.
 
         Repeated calls are a repeating text, too, but the first of them can be delivered, so they

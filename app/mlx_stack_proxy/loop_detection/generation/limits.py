@@ -18,14 +18,9 @@ from ...settings import GenerationSettings
 
 Place = Literal["text", "word", "line", "values", "signs", "code", "arguments"]
 Rule = Literal["period", "phrase", "sentences", "reasoning"]
-
-
 Kind = Literal["text", "reasoning", "arguments"]
-
-
 # A fence begins a line. Models also write one after text: it counts if at most a language follows.
 _FENCE = re.compile(r"(?:^[ \t]*+|(?=(?:`{3,}+|~{3,}+)[\w+#.-]*+\n))(`{3,}+|~{3,}+)([^\n]*+)", re.M)
-
 _LINE = 80  # characters after which a fence in an unfinished line is decided
 
 
@@ -82,9 +77,9 @@ class Threshold:
 
 @frozen
 class Excess:
-    """A rule's finding: ``text[start:end]`` is too much."""
+    """A finding: ``text[start:end]`` is too much."""
 
-    rule: Rule
+    rule: Rule | Literal["calls"]  # "calls": it holds one call too many
     start: int
     end: int
     lap: str = ""  # the last lap; "": nothing repeats
@@ -93,13 +88,6 @@ class Excess:
     def laps(self) -> int:
         """How many laps the finding has; for a finding without laps, how many characters."""
         return (self.end - self.start) // max(len(self.lap), 1)
-
-
-@frozen
-class RepeatedCall:
-    """The text holds one call of this tool too many."""
-
-    tool: str
 
 
 LEAST_LAPS: Final = 3

@@ -26,7 +26,7 @@ from ...wire.reply import ChoiceReply, Reply
 from ..call_keys import digest
 from .calls import CallCounter, WrittenCalls, closed, prose_before
 from .flow import FIRST, Flow
-from .limits import Excess, Kind, RepeatedCall
+from .limits import Excess, Kind
 from .marked_calls import MarkedCalls, MarkHold, first_mark
 
 DETECTOR = "generation"
@@ -155,31 +155,26 @@ class ReplyWatch(StageState):
         tokens = limits.max_tokens if request.max_tokens else limits.default_max_tokens
         return tokens * BYTES_PER_OUTPUT_TOKEN
 
-    def _look(self, kind: Kind, reply: Reply, choice: int, written: Growing) -> Verdict | None:
-        """Look at a text if that is due."""
-        flow = self._flows.get(id(written))
-        if written.size < (self._first if flow is None else flow.due):
+    def _look(
+        self, kind: Kind, reply: Reply, choice: int, written: Growing, upto: int | None = None
+    ) -> Verdict | None:
+        """Look at a text, or at its beginning up to an index, if that is due."""
+        flow, size = self._flows.get(id(written)), written.size if upto is None else upto
+        if size < (self._first if flow is None else flow.due):
             return None
-        finding = self._find(kind, written, written.text())
-        return None if finding is None else self._verdict(finding, kind, reply, choice)
-
-    def _find(self, kind: Kind, written: Growing, text: str) -> Excess | RepeatedCall | None:
-        rules = self._rules
-        if not rules.generation.enabled:
-            return None
-        flow = self._flows.get(id(written))
         if flow is None:
-            calls = None
+            rules, calls = self._rules, None
             if kind == "text":
                 calls = WrittenCalls(rules.in_response.max_repeats, rules.exempt_tools, self._tools)
             flow = Flow(rules.generation, kind, late=self._late, calls=calls)
             self._flows[id(written)] = flow
-        return flow.look(text)
+        finding = flow.look(written.text()[:upto])
+        return None if finding is None else self._verdict(finding, kind, reply, choice)
 
     def _look_for_marks(
         self, reply: Reply, choice: int, written: Growing, piece: str
     ) -> Verdict | None:
-        """Look for a surplus call; None if the text before it repeats itself."""
+        """Look for a surplus call, unless the text before it repeats itself."""
         if (marked := self._marked.get(choice)) is None:
             rules = self._rules
             most, formats = rules.in_response.max_repeats, not self._reads_calls
@@ -187,11 +182,8 @@ class ReplyWatch(StageState):
             self._hold.marked = self._hold.marked or marked
         if not marked.add(piece, written):
             return None
-        finding = self._find("text", written, written.text()[: marked.cut_at])
-        if isinstance(finding, Excess):
-            return self._verdict(finding, "text", reply, choice)
-        self._cut = choice
-        return Cut(REPEATED_CALLS, "stop")
+        verdict = self._look("text", reply, choice, written, marked.cut_at)
+        return verdict or self._cut_calls(choice, "stop")
 
     def _count_calls(self, choice: ChoiceReply, index: int) -> Cut | None:
         most = self._rules.in_response.max_repeats
@@ -201,15 +193,15 @@ class ReplyWatch(StageState):
             counter = self._counters[index] = CallCounter(most, self._rules.exempt_tools)
         if not counter.look(choice.tool_calls):
             return None
-        self._cut = index
-        return Cut(REPEATED_CALLS, "tool_calls")
+        return self._cut_calls(index, "tool_calls")
 
-    def _verdict(
-        self, finding: Excess | RepeatedCall, kind: Kind, reply: Reply, choice: int
-    ) -> Verdict:
-        if isinstance(finding, RepeatedCall):
-            self._cut = choice
-            return Cut(REPEATED_CALLS, "stop")
+    def _cut_calls(self, choice: int, finish_reason: str) -> Cut:
+        self._cut = choice
+        return Cut(REPEATED_CALLS, finish_reason)
+
+    def _verdict(self, finding: Excess, kind: Kind, reply: Reply, choice: int) -> Verdict:
+        if finding.rule == "calls":
+            return self._cut_calls(choice, "stop")
         self._note_saved(reply)
         if finding.rule == "reasoning":
             return truncated("reasoning")
