@@ -43,7 +43,10 @@ def test_a_block_that_is_known_is_not_read_again(monkeypatch: pytest.MonkeyPatch
     reader = SessionMemory()
     reader.read(Blocks([{**SYSTEM, "content": "It is 11:59."}, *run(50)]))
     assert len(read_now) == 51
-    for more in ([SYSTEM, *run(51)], [SYSTEM, *run(48), assistant(text="Another way."), USER]):
+    read_now.clear()
+    reader.read(Blocks([SYSTEM, *run(52)]))
+    assert len(read_now) == 2, "only what is new, also within a block"
+    for more in ([SYSTEM, *run(53)], [SYSTEM, *run(48), assistant(text="Another way."), USER]):
         read_now.clear()
         found = reader.read(Blocks(more))
         assert len(read_now) < BLOCK / 2, "a clock before it and a branch behind it change nothing"

@@ -150,7 +150,7 @@ class History:
         self._input_messages: list[InputMessage] = []  # the messages since
         self._brought: set[Brought] = set()  # what calls have brought in the task at hand
         self._opening = ""  # the text of the last message before the assistant's first
-        self._earlier: History | None = None  # what it goes on from, until it is weighed
+        self._earlier: History | None = None  # what was weighed of it before, until it is weighed
         self._parts: dict[int, int] = {}
 
     @property
@@ -181,7 +181,7 @@ class History:
     ) -> History:
         """Return the history that goes on with the next messages."""
         other = self._copy()
-        other._earlier = self
+        other._earlier = self._earlier or self
         other._input_messages, other._brought = self._input_messages[:], self._brought.copy()
         for message in messages:
             if message.get("role") == "assistant":

@@ -8,14 +8,14 @@ the memory is lost (a restart, too many sessions), a hint is given twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from ..engine.exchange import SessionStart
 from ..engine.session_id import DIGITS, busiest_key
 from ..recent import Recent
-from ..wire.blocks import Blocks, Known
+from ..wire.blocks import BLOCK, Blocks, Known, dumped
 from .finding import Finding, NoteKey
 from .history import History, SeenTurns
 from .turns import Turn
@@ -23,6 +23,7 @@ from .turns import Turn
 MAX_BYTES: Final = 128 * 1024 * 1024  # of all that is remembered of transcripts
 MAX_READINGS: Final = 16  # beginnings of transcripts that a session remembers
 _BYTES: Final = 3_000  # about what a session takes without its transcripts
+_MESSAGE_BYTES: Final = 1_000  # about what a short message takes
 _SHARE: Final = 100  # one of so many sessions goes at once, because finding the key takes time
 _UNWEIGHED: Final = 64  # one of so many parts of MAX_BYTES may come before all are weighed again
 _NOTHING: Final = History()
@@ -36,6 +37,15 @@ class TaskNotes:
     # The loop that it found; until that loop is broken, or for good if it was found twice.
     finding: Finding | None = None
     verdicts: int = 0  # how often it found a loop
+
+
+class _Newest(NamedTuple):
+    """The newest transcript: its full blocks by their name, and what came after these."""
+
+    name: int = 0
+    messages: int = 0
+    digest: int = 0
+    history: History | None = None
 
 
 @dataclass(slots=True)
@@ -53,6 +63,7 @@ class SessionMemory:
     seen: SeenTurns = field(default_factory=SeenTurns)
     known: Known[History] = field(default_factory=lambda: Known(MAX_READINGS))
     bytes: int = _BYTES  # about how many this takes
+    _newest: _Newest = field(default_factory=_Newest)
     _weighed: History | None = None  # the newest reading when they were weighed
     _of_readings: int = 0  # bytes
 
@@ -63,18 +74,27 @@ class SessionMemory:
 
         ``failed``: the ids of calls whose results are errors. ``salient``: see `call_keys`.
         """
-        seen = self.seen
-        history = self.known.read(
-            blocks,
-            _NOTHING,
-            lambda earlier, more: earlier.and_more(more, seen, failed, salient=salient),
-        )
+        seen, newest = self.seen, self._newest
+
+        def go_on(earlier: History, more: Sequence[Any]) -> History:
+            return earlier.and_more(more, seen, failed, salient=salient)
+
+        name = blocks.names[-1] if blocks.names else -len(blocks.head) - 1
+        rest = blocks.messages[len(blocks.names) * BLOCK :]
+        begun = dumped(rest[: newest.messages])
+        if newest.history and (newest.name, newest.digest) == (name, hash(begun)):
+            history = go_on(newest.history, rest[newest.messages :])
+        else:
+            history = self.known.read(blocks, _NOTHING, go_on)
+        written = begun if len(rest) == newest.messages else dumped(rest)
+        self._newest = _Newest(name, len(rest), hash(written), history)
         if (readings := self.known.values()) and readings[-1] is not self._weighed:
             parts: dict[int, int] = {}
             for reading in readings:
                 parts |= reading.parts()
             self._weighed, self._of_readings = readings[-1], sum(parts.values())
-        self.bytes = _BYTES + seen.bytes + self._of_readings
+        own = len(written) + len(rest) * _MESSAGE_BYTES
+        self.bytes = _BYTES + seen.bytes + self._of_readings + own
         return history.up_to_now(seen)
 
     def start_over(self) -> None:
