@@ -75,7 +75,8 @@ def rows() -> list[Row]:
 
 def repairs() -> list[str]:
     """The repairs in the table of docs/tool-calls.md."""
-    cells = [line.split("|")[1] for line in _section("What is repaired") if line.startswith("| `")]
+    text = PAGE.read_text("utf-8").partition("## What is repaired")[2].partition("\n## ")[0]
+    cells = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
     return [name for cell in cells for name in _NAMES.findall(cell)]
 
 
@@ -83,8 +84,3 @@ def sources() -> dict[str, str]:
     """Where rules that no recorded case needs were seen: by name, the links of their page."""
     text = SEEN_PAGE.read_text("utf-8").partition("## Rules without a recorded case")[2]
     return dict(_SEEN.findall(text.partition("\n## ")[0]))
-
-
-def _section(title: str) -> list[str]:
-    text = PAGE.read_text("utf-8").partition(f"## {title}")[2].partition("\n## ")[0]
-    return text.splitlines()

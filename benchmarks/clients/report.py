@@ -40,15 +40,12 @@ def whole(done: Mapping[str, Mapping[str, Rows]]) -> str:
     head = [f"{client}, {way}" for client, way in columns]
     lines = [[name, *map(tell, columns.values())] for name, tell in _LINES.items()]
     table = pages.table(["", *head], lines)
-    return f"{table}\n\n{_broken(columns)}\n\n{_kinds(columns)}"
-
-
-def _broken(columns: Mapping[tuple[str, str], list[Json]]) -> str:
-    said = [
-        f"- {client}, {way}: {_listed(_counted(rows, 'flaws'))}"
-        for (client, way), rows in columns.items()
-    ]
-    return "\n".join(["Broken replies that a client saw, by what was wrong:\n", *said])
+    broken = ["Broken replies that a client saw, by what was wrong:\n"]
+    for title, rows in zip(head, columns.values(), strict=True):
+        flaws = _counted(rows, "flaws").most_common()
+        said = ", ".join(f"{kind} {count}" for kind, count in flaws)
+        broken.append(f"- {title}: {said or 'none'}")
+    return "\n\n".join([table, "\n".join(broken), _kinds(columns)])
 
 
 def _kinds(columns: Mapping[tuple[str, str], list[Json]]) -> str:
@@ -79,7 +76,3 @@ def _counted(rows: Iterable[Json], name: str) -> Counter[str]:
     for row in rows:
         found.update(row[name])
     return found
-
-
-def _listed(counts: Counter[str]) -> str:
-    return ", ".join(f"{kind} {count}" for kind, count in counts.most_common()) or "none"

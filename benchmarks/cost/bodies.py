@@ -127,14 +127,11 @@ def offering(count: int, *, new: bool = False, streamed: int = 0) -> MakeBatch:
             body = orjson.loads(chat_body(directive, bool(streamed), session))
             few.append(orjson.dumps({**body, "tools": offered}))
         found = [few[each % len(few)] for each in range(number)]
-        return Batch([_renewed(raw) for raw in found] if new else found)
+        if new:  # other words in each of its tools, and in their parameters
+            found = [raw.replace(b"First line", b"%d: first line" % next(_names)) for raw in found]
+        return Batch(found)
 
     return make
-
-
-def _renewed(raw: bytes) -> bytes:
-    """The same request with other words in each of its tools, and in their parameters."""
-    return raw.replace(b"First line", b"%d: first line" % next(_names))
 
 
 def unseen(messages: int, message_bytes: int) -> MakeBatch:

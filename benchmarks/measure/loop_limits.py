@@ -127,14 +127,10 @@ def made_up_loops(texts: Sequence[str], rng: random.Random) -> list[Loop]:
             text = rng.choice(long_enough)
             at = rng.randrange(len(text) - size)
             lap = text[at : at + size]
-            if lap.strip() and not _repeats_by_itself(lap):
+            if lap.strip() and lap not in (lap + lap)[1:-1]:  # it does not repeat by itself
                 loops.append(Loop(text[max(0, at - 300) : at], lap))
                 made += 1
     return loops
-
-
-def _repeats_by_itself(lap: str) -> bool:
-    return lap in (lap + lap)[1:-1]
 
 
 # How it is watched

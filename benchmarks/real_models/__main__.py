@@ -89,8 +89,12 @@ class Benchmark:
                     if time.monotonic() > until:
                         break
                     row = await doers[kind](ways[way], number)
-                    _say(f"{kind} {number}, {way}: {_short(row) if row else 'could not be run'}")
-                    if row:
+                    if row is None:
+                        _say(f"{kind} {number}, {way}: could not be run")
+                    else:
+                        end = "done" if row.get("done") else f"not done, {row.get('end')}"
+                        said = row.get("verdict") or end
+                        _say(f"{kind} {number}, {way}: {said}, {row['seconds']:.0f} s")
                         self._results.add(self._key(kind, way), number, row)
                         show()
 
@@ -151,11 +155,6 @@ async def _toolcallbench(python: Path, way: Way, number: int) -> Json | None:
         _say(error.decode("utf-8", "replace")[-300:])
         return None
     return row | {"seconds": round(time.monotonic() - began, 1)}
-
-
-def _short(row: Json) -> str:
-    ended = row.get("verdict") or ("done" if row["done"] else f"not done, {row['end']}")
-    return f"{ended}, {row['seconds']:.0f} s"
 
 
 def _say(text: str) -> None:

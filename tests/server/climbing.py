@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.faults.catalogue import good
-from tests.server.conftest import StartProxy
 from tests.support.replies import litellm_error
-from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 
 ESCALATION = "reliability.escalation"
@@ -46,17 +44,3 @@ def settings(*, retries: int = 0, **escalation: Any) -> dict[str, Any]:
             **escalation,
         },
     }
-
-
-async def three_tiers(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    changes: dict[str, Any] | None = None,
-    *,
-    retries: int = 0,
-    wall_clock: Any = None,
-    **escalation: Any,
-) -> RunningProxy:
-    upstream.models = CHAIN
-    given = {**settings(retries=retries, **escalation), **(changes or {})}
-    return await start_proxy(given, **({"wall_clock": wall_clock} if wall_clock else {}))

@@ -12,6 +12,7 @@ import openai
 import pytest
 
 from mlx_stack_proxy.state import redis_link
+from tests.server import climbing
 from tests.server.failing import SETTINGS
 from tests.support.clock import Clock
 from tests.support.forced_memory import ForcedMemory
@@ -39,7 +40,9 @@ async def start_proxy(upstream: ScriptedServer) -> AsyncIterator[StartProxy]:
             memory: ForcedMemory | None = None,
         ) -> RunningProxy:
             running = running_proxy(url or upstream.url, changes, wall_clock, memory)
-            return await stack.enter_async_context(running)
+            proxy = await stack.enter_async_context(running)
+            proxy.upstream = upstream
+            return proxy
 
         yield start
 
@@ -47,6 +50,23 @@ async def start_proxy(upstream: ScriptedServer) -> AsyncIterator[StartProxy]:
 @pytest.fixture
 async def proxy(start_proxy: StartProxy) -> RunningProxy:
     return await start_proxy()
+
+
+@pytest.fixture
+def three_tiers(upstream: ScriptedServer, start_proxy: StartProxy) -> StartProxy:
+    """Starts a proxy with the tiers of `climbing`. `options`: as of its settings."""
+
+    async def start(
+        changes: dict[str, Any] | None = None,
+        *,
+        wall_clock: Callable[[], float] = time.time,
+        **options: Any,
+    ) -> RunningProxy:
+        upstream.models = climbing.CHAIN
+        given = {**climbing.settings(**options), **(changes or {})}
+        return await start_proxy(given, wall_clock=wall_clock)
+
+    return start
 
 
 @pytest.fixture

@@ -41,59 +41,53 @@ def our_key(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("keys", [KEYS, {}], ids=["api_keys", "loopback without keys"])
 async def test_our_key_opens_no_administration(
-    keys: dict[str, Any], upstream: ScriptedServer, start_proxy: StartProxy
+    keys: dict[str, Any], start_proxy: StartProxy
 ) -> None:
     """Which paths it opens: tests/engine/test_passthrough_paths.py."""
     proxy = await start_proxy(keys)
-    upstream.always(OK)
+    proxy.upstream.always(OK)
     headers = CLIENT if keys else {}
     for method, path in (("POST", "config/update"), ("GET", "responses/resp_1"), ("POST", "files")):
         response = await proxy.client.request(method, f"/v1/{path}", headers=headers, content=b"{}")
         error = checked_error(response, 404, "invalid_request_error")
         assert "server.passthrough_paths" in error["message"]
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
     response = await proxy.client.post("/v1/embeddings", json={"model": "m"}, headers=headers)
     assert response.status_code == 200
-    assert [call.header("authorization") for call in upstream.calls] == ["Bearer sk-master"]
+    assert [call.header("authorization") for call in proxy.upstream.calls] == ["Bearer sk-master"]
 
 
-async def test_the_operator_may_open_more(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_the_operator_may_open_more(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({**KEYS, "server.passthrough_paths": ["GET /v1/files/{id}"]})
-    upstream.always(OK)
+    proxy.upstream.always(OK)
     assert (await proxy.client.get("/v1/files/f-1?x=1", headers=CLIENT)).status_code == 200
-    assert upstream.calls[0].target == "/v1/files/f-1?x=1"
+    assert proxy.upstream.calls[0].target == "/v1/files/f-1?x=1"
     for path in ("/v1/files", "/v1/files/f-1/content"):
         checked_error(await proxy.client.get(path, headers=CLIENT), 404, "invalid_request_error")
     response = await proxy.client.delete("/v1/files/f-1", headers=CLIENT)
     checked_error(response, 404, "invalid_request_error")
 
 
-async def test_with_a_clients_own_key_litellm_decides(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(OK)
+async def test_with_a_clients_own_key_litellm_decides(proxy: RunningProxy) -> None:
+    proxy.upstream.always(OK)
     for header in ("authorization", "x-api-key", "x-litellm-api-key", "x-goog-api-key", "api-key"):
         own = {header: "k"}
         response = await proxy.client.post("/v1/batches?x=1", json={"timeout": 9}, headers=own)
         assert response.status_code == 200
-        call = upstream.calls[-1]
+        call = proxy.upstream.calls[-1]
         assert (call.target, call.json()) == ("/v1/batches?x=1", {"timeout": 9})
         assert "sk-master" not in str(call.headers)
 
 
-async def test_with_our_key_what_steers_litellm_is_taken_out(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_with_our_key_what_steers_litellm_is_taken_out(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(KEYS)
-    upstream.always(OK)
+    proxy.upstream.always(OK)
     asked = {"model": "m", "input": "x", "top_k": 1, "mock_response": "x", "api_base": "http://x"}
     steering = {"x-litellm-timeout": "60", "x-litellm-tags": "a", "x-litellm-api-key": "sk-other"}
     # LiteLLM takes `model` of the query before the body's.
     path = "/v1/completions?model=gpt"
     await proxy.client.post(path, json=asked, headers={**CLIENT, **steering})
-    (call,) = upstream.calls
+    (call,) = proxy.upstream.calls
     assert call.target == "/v1/completions"
     assert call.json() == {"model": "m", "input": "x", "top_k": 1}
     assert [name for name, _ in call.headers if name.startswith("x-litellm-")] == [
@@ -102,20 +96,18 @@ async def test_with_our_key_what_steers_litellm_is_taken_out(
     form = {"model": "whisper", "timeout": "60", "api_base": "http://x"}
     files = {"file": ("a.wav", bytes(range(256)))}
     await proxy.client.post("/v1/audio/transcriptions", data=form, files=files, headers=CLIENT)
-    body = bytes(upstream.calls[1].body)
+    body = bytes(proxy.upstream.calls[1].body)
     assert b"api_base" not in body and b"timeout" not in body
     assert b"whisper" in body and bytes(range(256)) in body
 
 
-async def test_with_our_key_a_body_is_read_or_refused(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_with_our_key_a_body_is_read_or_refused(start_proxy: StartProxy) -> None:
     """As tests/engine/test_passthrough_body.py has it."""
     proxy = await start_proxy(KEYS)
     for body in (b"model=m", b"\x1f\x8b\x08\x00"):
         response = await proxy.client.post("/v1/embeddings", content=body, headers=CLIENT | JSON)
         checked_error(response, 400, "invalid_request_error")
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
 # The cloud, without consent
@@ -124,10 +116,10 @@ async def test_with_our_key_a_body_is_read_or_refused(
 @pytest.mark.parametrize("how", ["setting", "header"])
 @pytest.mark.parametrize("own", [False, True], ids=["our key", "a key of its own"])
 async def test_without_the_cloud_only_a_local_tiers_model_passes(
-    how: str, own: bool, upstream: ScriptedServer, start_proxy: StartProxy
+    how: str, own: bool, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(NO_CLOUD if how == "setting" else LOCAL_AND_CLOUD)
-    upstream.always(OK)
+    proxy.upstream.always(OK)
     headers = {**(OFF if how == "header" else {}), **(CLIENT if own else {})}
     for path in ("completions", "embeddings", "rerank"):
         for model in ("gpt", "unknown", "fast", "mlx-fast,gpt", None, ["mlx-fast"]):
@@ -135,7 +127,7 @@ async def test_without_the_cloud_only_a_local_tiers_model_passes(
             response = await proxy.client.post(f"/v1/{path}", json=asked, headers=headers)
             error = checked_error(response, 403, "invalid_request_error")
             assert error["param"] == "model"
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
     asked = {"model": "mlx-fast", "input": "x"}
     assert (await proxy.client.post("/v1/embeddings", json=asked, headers=headers)).is_success
 
@@ -187,13 +179,11 @@ async def test_a_forms_model_is_read(upstream: ScriptedServer, local_only: Runni
 # Budgets
 
 
-async def test_a_hard_stop_holds_on_every_path(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_hard_stop_holds_on_every_path(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(hard(per_hour=5))
-    upstream.will(text_stream())
+    proxy.upstream.will(text_stream())
     await ask(proxy, CLIENT, max_tokens=1)
-    upstream.always(OK)
+    proxy.upstream.always(OK)
     for method, path in (
         ("POST", "batches"),
         ("POST", "vector_stores/vs_1/search"),
@@ -205,7 +195,7 @@ async def test_a_hard_stop_holds_on_every_path(
             method, f"/v1/{path}", json={"model": "m"}, headers=CLIENT
         )
         checked_error(response, 429, "budget_exceeded")
-    assert len(upstream.calls) == 1
+    assert len(proxy.upstream.calls) == 1
     assert (await proxy.client.get("/v1/batches", headers=CLIENT)).is_success
 
 
@@ -228,16 +218,14 @@ async def status_of(port: int, path: str, offer: str) -> int:
     return int(line.split()[1])
 
 
-async def test_a_websocket_is_refused(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+async def test_a_websocket_is_refused(proxy: RunningProxy) -> None:
     for path in PATHS:
         for offer in ("websocket", "WebSocket", "h2c, websocket"):
             assert await status_of(proxy.port, path, offer) == 400
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
-async def test_a_websocket_for_responses_is_told_to_use_http(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_websocket_for_responses_is_told_to_use_http(proxy: RunningProxy) -> None:
     """Codex then does at once."""
     for path in ("/v1/responses", "/v1/responses/", "//v1//responses"):
         assert await status_of(proxy.port, path, "websocket") == 426
@@ -248,12 +236,12 @@ async def test_a_websocket_for_responses_is_told_to_use_http(
     head = await reader.readuntil(b"\r\n\r\n")
     assert b"\r\nupgrade: HTTP/1.1\r\nconnection: upgrade\r\n" in head
     writer.close()
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
 @pytest.mark.parametrize(("http", "ws"), [("h11", "auto"), ("httptools", "none")])
 async def test_under_another_server_it_is_refused_before_it_is_one(
-    http: Any, ws: Any, upstream: ScriptedServer, proxy: RunningProxy
+    http: Any, ws: Any, proxy: RunningProxy
 ) -> None:
     app = main.build_app(proxy.services)
     config = uvicorn.Config(app, http=http, ws=ws, lifespan="off", log_config=None)
@@ -268,4 +256,4 @@ async def test_under_another_server_it_is_refused_before_it_is_one(
         finally:
             server.should_exit = True
             await serving
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []

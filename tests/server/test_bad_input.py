@@ -26,7 +26,7 @@ from tests.server.counting import BUDGET
 from tests.server.sockets import raw_answer, raw_answer_head, request
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.scripted_server import Reply, Wait
 from tests.support.waiting import until
 
 GOOD = json.dumps(body()).encode()
@@ -46,49 +46,41 @@ NOT_READABLE = {
 }
 
 
-async def test_a_body_that_is_no_json_object(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+async def test_a_body_that_is_no_json_object(proxy: RunningProxy) -> None:
     """Further ones: tests/engine/test_client_request.py."""
     for content in NOT_READABLE.values():
         checked_error(await ask_raw(proxy, content), 400, INVALID)
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
-async def test_a_field_of_the_wrong_type_is_named(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_field_of_the_wrong_type_is_named(proxy: RunningProxy) -> None:
     """Each of them: tests/engine/test_client_request.py."""
     error = checked_error(await ask(proxy, tools={"name": "x"}), 400, INVALID)
     assert error["param"] == "tools"
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
-async def test_another_content_type_is_told_what_to_add(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_another_content_type_is_told_what_to_add(proxy: RunningProxy) -> None:
     """What a browser page may send without asking, and what curl sends by default."""
     form = "application/x-www-form-urlencoded"
     for content_type in (None, "text/plain", form, "multipart/form-data; boundary=x"):
         error = checked_error(await ask_raw(proxy, GOOD, content_type), 415, INVALID)
         assert "-H" in error["message"]
         assert "Content-Type: application/json" in error["message"]
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
-async def test_a_body_over_the_limit_is_refused_by_its_length_alone(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_body_over_the_limit_is_refused_by_its_length_alone(proxy: RunningProxy) -> None:
     answer = await raw_answer_head(proxy, request(CHAT, b"", "content-length: 999999999999"))
     assert b" 413 " in answer
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/files"])
-async def test_a_chunked_body_over_the_limit_is_cut_off(
-    path: str, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_chunked_body_over_the_limit_is_cut_off(path: str, start_proxy: StartProxy) -> None:
     """The limit is exact; of an endless body no more is read."""
     proxy = await start_proxy({"server.max_body_bytes": len(GOOD)})
-    upstream.will(text_stream("Hi"))
+    proxy.upstream.will(text_stream("Hi"))
 
     async def endless() -> AsyncIterator[bytes]:
         for _ in range(200):
@@ -100,7 +92,7 @@ async def test_a_chunked_body_over_the_limit_is_cut_off(
         response = await proxy.client.post(path, content=content, headers=headers)
         error = checked_error(response, 413, INVALID)
         assert str(len(GOOD)) in error["message"].replace(",", "")
-    assert len(upstream.calls) == 1
+    assert len(proxy.upstream.calls) == 1
 
 
 ABSURD: dict[str, list[str]] = {
@@ -116,9 +108,7 @@ ABSURD: dict[str, list[str]] = {
 }
 
 
-async def test_absurd_headers_are_refused_and_nobody_falls_over(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_absurd_headers_are_refused_and_nobody_falls_over(proxy: RunningProxy) -> None:
     """Refused by the HTTP parser or by us; a 4xx or a closed connection, never a 5xx or a wait."""
     for name, lines in ABSURD.items():
         reader, writer = await proxy.raw(request(CHAT, GOOD, *lines))
@@ -126,20 +116,18 @@ async def test_absurd_headers_are_refused_and_nobody_falls_over(
             first_line = await reader.readline()
         writer.close()
         assert first_line == b"" or first_line.split(b" ")[1].startswith(b"4"), name
-    assert upstream.calls == []
-    upstream.will(text_stream("Still here"))
+    assert proxy.upstream.calls == []
+    proxy.upstream.will(text_stream("Still here"))
     assert (await ask(proxy)).status_code == 200
 
 
-async def test_headers_that_are_read_and_too_many(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_headers_that_are_read_and_too_many(proxy: RunningProxy) -> None:
     for more in ({"x-long": "a" * 66_000}, {f"x-{n}": "a" for n in range(201)}):
         checked_error(await ask(proxy, more), 431, INVALID)
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
-async def test_what_no_path_answers(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+async def test_what_no_path_answers(proxy: RunningProxy) -> None:
     for method in ("GET", "PUT", "DELETE", "PATCH"):
         response = await proxy.client.request(method, CHAT)
         assert response.status_code == 405
@@ -148,19 +136,17 @@ async def test_what_no_path_answers(upstream: ScriptedServer, proxy: RunningProx
         response = await proxy.client.get(path)
         assert response.status_code == 404, path
         assert "error" in response.json(), path
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
-async def test_a_slash_too_many_is_no_way_past_the_stages(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(text_stream("Hello"))
+async def test_a_slash_too_many_is_no_way_past_the_stages(proxy: RunningProxy) -> None:
+    proxy.upstream.always(text_stream("Hello"))
     for path in (f"{CHAT}/", "/v1//chat/completions", "//v1/chat/completions", "/chat/completions"):
         url = f"http://127.0.0.1:{proxy.port}{path}"
         response = await proxy.client.post(url, json={"model": "auto", "messages": MESSAGES})
         assert response.status_code == 200
         assert response.headers["x-mlx-stack-tier"] == "fast"
-    assert len(upstream.calls) == 4
+    assert len(proxy.upstream.calls) == 4
 
 
 async def test_headers_are_bounded_before_they_have_all_come(proxy: RunningProxy) -> None:
@@ -178,18 +164,16 @@ async def test_what_is_no_http_gets_the_error_body_too(proxy: RunningProxy) -> N
 
 
 async def test_too_many_messages_are_refused(
-    proxy: RunningProxy, upstream: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client_request, "MAX_MESSAGES", 3)
     message = {"role": "user", "content": "hi"}
     error = checked_error(await ask(proxy, messages=[message] * 4), 400, "invalid_request_error")
     assert error["param"] == "messages"
-    assert not upstream.calls
+    assert not proxy.upstream.calls
 
 
-async def test_only_chunks_are_a_transfer_coding(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_only_chunks_are_a_transfer_coding(proxy: RunningProxy) -> None:
     """It was taken as it came: the packed bytes for what they hold."""
     packed = b"%x\r\n%b\r\n0\r\n\r\n" % (len(GOOD), GOOD)
     for path in (CHAT, "/v1/embeddings"):
@@ -197,16 +181,14 @@ async def test_only_chunks_are_a_transfer_coding(
             lines = ("connection: close", f"transfer-encoding: {coding}")
             head = request(path, b"", *lines).replace(b"content-length: 0\r\n", b"")
             assert (await raw_answer(proxy, head + packed)).startswith(b"HTTP/1.1 501 ")
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
-async def test_a_reply_in_another_transfer_coding_is_none(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_reply_in_another_transfer_coding_is_none(proxy: RunningProxy) -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
     packed = gzip.compress(b"{}")
     coded = b"transfer-encoding: gzip, chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed)
-    upstream.always(lambda _: Reply.raw(head + coded))
+    proxy.upstream.always(lambda _: Reply.raw(head + coded))
     for path in (CHAT, "/v1/embeddings"):
         response = await proxy.client.post(path, json=body())
         checked_error(response, 502, "all_tiers_failed")
@@ -245,11 +227,9 @@ def room_for_two(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("room_for_two")
-async def test_half_sent_bodies_are_bounded_together(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_half_sent_bodies_are_bounded_together(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(TOGETHER)
-    upstream.always(lambda _: text_stream("Hi"))
+    proxy.upstream.always(lambda _: text_stream("Hi"))
     waiting = [await proxy.raw(half_sent(CHAT, 6_000)) for _ in range(2)]
     await until_served(proxy, False)  # theirs are on the way
     await refused(proxy)
@@ -261,24 +241,22 @@ async def test_half_sent_bodies_are_bounded_together(
 
 
 @pytest.mark.usefixtures("room_for_two")
-async def test_a_body_counts_until_its_request_ends(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_body_counts_until_its_request_ends(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({**TOGETHER, f"{BUDGET}.policy": "hard_stop"})
     go_on = asyncio.Event()
     held = Reply.sse(Wait(go_on), *text_stream("Hi").pieces)
-    upstream.will(held, Reply.json({"data": []}), held)
+    proxy.upstream.will(held, Reply.json({"data": []}), held)
     first = asyncio.create_task(ask(proxy, **LONG))
-    await upstream.next_call()
+    await proxy.upstream.next_call()
     response = await proxy.client.post(EMBEDDINGS, json=LONG)
     assert response.status_code == 200  # and what was held of it is free again
     second = asyncio.create_task(ask(proxy, stream=True, **LONG))
-    await upstream.next_call()
-    await upstream.next_call()
+    await proxy.upstream.next_call()
+    await proxy.upstream.next_call()
     await refused(proxy)
     await refused(proxy, EMBEDDINGS)
     go_on.set()
     assert (await first).status_code == 200
     await second
-    upstream.always(lambda _: text_stream("Hi"))
+    proxy.upstream.always(lambda _: text_stream("Hi"))
     await until_served(proxy)

@@ -38,9 +38,7 @@ def upstream_is_well(upstream: ScriptedServer) -> None:
     upstream.always(lambda _: text_stream("Hello"))
 
 
-async def test_hard_stop_refuses_before_any_call(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_hard_stop_refuses_before_any_call(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(budget(per_session=USED, policy="hard_stop"))
     assert (await ask(proxy, AGENT, max_tokens=4)).status_code == 200
     response = await ask(proxy, AGENT, max_tokens=4)
@@ -48,7 +46,7 @@ async def test_hard_stop_refuses_before_any_call(
     assert (error["scope"], error["used"], error["limit"]) == ("session", USED, USED)
     assert response.headers["retry-after"] == str(error["retry_after"])
     assert response.headers["x-mlx-stack-attempts"] == "0"
-    assert len(upstream.calls) == 1
+    assert len(proxy.upstream.calls) == 1
     found = await proxy.client.get("/mlx-stack/events?kind=budget_exceeded&agent=agent-one")
     assert found.json()["total"] == 2  # it was reached, and a request refused
     assert (await ask(proxy, OTHER, max_tokens=4)).status_code == 200
@@ -73,17 +71,11 @@ LONG = "".join(map(chr, range(0x4E00, 0x4F00)))  # more tokens than the limit al
     ids=["without what was cached", "with it", "of a server that keeps no limit"],
 )
 async def test_what_is_counted_is_upstreams_usage(
-    usage: Any,
-    text: str,
-    changes: dict[str, Any],
-    used: int,
-    *,
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
+    usage: Any, text: str, changes: dict[str, Any], used: int, *, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(changes)
     whole = completion({"role": "assistant", "content": text}, "stop")
-    upstream.will(Reply.json({**whole, "usage": usage}))
+    proxy.upstream.will(Reply.json({**whole, "usage": usage}))
     assert (await ask(proxy, AGENT, max_tokens=5)).json()["usage"] == usage
     found = await session_of(proxy)
     assert (found["used"], found["estimated"]) == (used, 0)
@@ -103,23 +95,16 @@ ANTHROPICS = [
     ids=["chat", "passing through"],
 )
 async def test_a_client_that_leaves_has_used_what_was_generated(
-    path: str,
-    model: str,
-    pieces: list[bytes],
-    least: int,
-    most: int,
-    *,
-    upstream: ScriptedServer,
-    proxy: RunningProxy,
+    path: str, model: str, pieces: list[bytes], least: int, most: int, *, proxy: RunningProxy
 ) -> None:
-    upstream.models = ("fast", CLOUD)
-    upstream.will(Reply.sse(*pieces, SILENCE))
+    proxy.upstream.models = ("fast", CLOUD)
+    proxy.upstream.will(Reply.sse(*pieces, SILENCE))
     asked = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Go"}]}
     async with proxy.client.stream("POST", path, json=asked, headers=AGENT) as response:
         async for line in response.aiter_lines():
             if "word 99" in line:
                 break
-    call = await upstream.next_call()
+    call = await proxy.upstream.next_call()
     assert await call.left_within(2)
 
     async def used() -> int:
@@ -149,13 +134,13 @@ async def test_sessions_are_listed_shown_and_reset(start_proxy: StartProxy) -> N
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize("wrong", [32_769, 10**400], ids=["beyond the window", "beyond all"])
 async def test_a_count_that_cannot_be_is_replaced_by_an_estimate(
-    wrong: int, streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+    wrong: int, streams: bool, start_proxy: StartProxy
 ) -> None:
     """An unsigned -1 used up everybody's budget. Further counts: tests/wire/test_usage_tail.py."""
     proxy = await start_proxy(hard(per_hour=10_000))
     last = data(usage_chunk({"prompt_tokens": "WRONG", "completion_tokens": 4}))
     last = last.replace(b'"WRONG"', str(wrong).encode())
-    upstream.will(Reply.sse(ROLE, TEXT, END, last, DONE), text_stream("Hello"))
+    proxy.upstream.will(Reply.sse(ROLE, TEXT, END, last, DONE), text_stream("Hello"))
     options = {"stream_options": {"include_usage": True}} if streams else {}
     response = await ask(proxy, AGENT, stream=streams, max_tokens=50, **options)
     said = payloads(response.content)[:-1] if streams else [response.json()]

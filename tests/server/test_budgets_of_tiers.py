@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.asking import CHAT, ask, body, checked_error
-from tests.server.climbing import asked, three_tiers
+from tests.server.climbing import asked
 from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT, BUDGET, NO_LOOPS, OTHER, USED, events_of, hard
 from tests.support.replies import (
@@ -21,26 +21,22 @@ from tests.support.replies import (
     data,
     text_stream,
 )
-from tests.support.scripted_server import Call, Reply, ScriptedServer, Wait, WhenWhole
+from tests.support.scripted_server import Call, Reply, Wait, WhenWhole
 
 
 def rules(policy: str, **per_tier: Any) -> dict[str, Any]:
     return {**NO_LOOPS, f"{BUDGET}.policy": policy, f"{BUDGET}.per_tier": per_tier}
 
 
-async def test_warn_and_continue_says_it_and_goes_on(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(
-        upstream, start_proxy, rules("warn_and_continue", fast={"per_hour": 20})
-    )
-    upstream.always(lambda _: text_stream("Hello"))
+async def test_warn_and_continue_says_it_and_goes_on(three_tiers: StartProxy) -> None:
+    proxy = await three_tiers(rules("warn_and_continue", fast={"per_hour": 20}))
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     said = [
         (await ask(proxy, AGENT, model=model)).headers.get("x-mlx-stack-budget-warning")
         for model in ("fast", "fast", "standard", "fast")
     ]
     assert said == [None, None, None, "130%"]
-    assert asked(upstream) == ["fast", "fast", "standard", "fast"]
+    assert asked(proxy.upstream) == ["fast", "fast", "standard", "fast"]
     scopes = {"scope": "tier", "limit": 20}
     assert await events_of(proxy, "budget_warning") == [{**scopes, "threshold": 0.8}]
     assert await events_of(proxy, "budget_exceeded") == [{**scopes, "threshold": 1.0}]
@@ -86,10 +82,10 @@ STORIES: dict[str, tuple[dict[str, Any], Story]] = {
 
 
 @pytest.mark.parametrize("name", STORIES)
-async def test_who_answers(name: str, upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_who_answers(name: str, three_tiers: StartProxy) -> None:
     limits, story = STORIES[name]
-    proxy = await three_tiers(upstream, start_proxy, limits)
-    upstream.always(lambda _: text_stream("Hello"))
+    proxy = await three_tiers(limits)
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     for headers, model, tier in story:
         response = await ask(proxy, headers, model=model)
         if tier is None:
@@ -100,18 +96,18 @@ async def test_who_answers(name: str, upstream: ScriptedServer, start_proxy: Sta
         assert response.headers["x-mlx-stack-tier"] == tier
         reason = response.headers.get("x-mlx-stack-escalation-reason")
         assert reason == (None if tier == model else "budget_exceeded")
-    assert asked(upstream) == [tier for *_, tier in story if tier]
+    assert asked(proxy.upstream) == [tier for *_, tier in story if tier]
 
 
 async def test_who_waits_in_vain_for_others_goes_on_to_the_next_tier(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    three_tiers: StartProxy,
 ) -> None:
     limits = {**rules("hard_stop", fast={"per_hour": 100}), f"{BUDGET}.max_output_tokens": 90}
-    proxy = await three_tiers(upstream, start_proxy, {**limits, "tiers.fast.queue_timeout": 0.05})
+    proxy = await three_tiers({**limits, "tiers.fast.queue_timeout": 0.05})
     go_on = asyncio.Event()
-    upstream.will(Reply.sse(ROLE, TEXT, Wait(go_on), END, DONE), text_stream("Hello"))
+    proxy.upstream.will(Reply.sse(ROLE, TEXT, Wait(go_on), END, DONE), text_stream("Hello"))
     first = asyncio.create_task(ask(proxy, AGENT))
-    await upstream.next_call()
+    await proxy.upstream.next_call()
     second = await ask(proxy, OTHER)
     assert second.headers["x-mlx-stack-tier"] == "standard"
     assert second.headers["x-mlx-stack-escalation-reason"] == "budget_exceeded"
@@ -157,13 +153,7 @@ COMPLETIONS = "/v1/completions"
     ],
 )
 async def test_fifty_at_once_overshoot_by_less_than_one_reply(
-    path: str,
-    text: str,
-    copies: int,
-    most: int,
-    *,
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
+    path: str, text: str, copies: int, most: int, *, start_proxy: StartProxy
 ) -> None:
     """However much more upstream counts than an estimate from the prompt's bytes."""
     limit = 30_000
@@ -174,7 +164,7 @@ async def test_fifty_at_once_overshoot_by_less_than_one_reply(
             "tiers.fast.max_concurrency": 50,
         }
     )
-    upstream.otherwise = COUNTING
+    proxy.upstream.otherwise = COUNTING
 
     async def agent(number: int) -> list[int]:
         said = f"{text}{number:02}"
@@ -194,5 +184,5 @@ async def test_fifty_at_once_overshoot_by_less_than_one_reply(
 
     found = await asyncio.gather(*(agent(number) for number in range(50)))
     assert {statuses[-1] for statuses in found} == {429}
-    used = used_by(upstream.calls)
+    used = used_by(proxy.upstream.calls)
     assert limit <= sum(used) < limit + used[0]

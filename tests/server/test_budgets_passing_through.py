@@ -16,7 +16,7 @@ from tests.server.counting import AGENT, hard, session_of, waiting
 from tests.server.sockets import raw_answer, request
 from tests.support.replies import data, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.scripted_server import Reply, Wait
 from tests.support.waiting import until
 
 USAGE = {"prompt_tokens": 60, "total_tokens": 60}
@@ -33,9 +33,9 @@ async def embed(proxy: RunningProxy, headers: dict[str, str] | None = None) -> A
     return await proxy.client.post("/v1/embeddings", json={"input": "Hi"}, headers=headers)
 
 
-async def test_a_keys_own_budget_holds(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_a_keys_own_budget_holds(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(hard(per_key={"sk-small": {"per_hour": 50}}))
-    upstream.always(lambda _: EMBEDDED)
+    proxy.upstream.always(lambda _: EMBEDDED)
     small = {"Authorization": "Bearer sk-small"}
     assert (await embed(proxy, small)).status_code == 200
     error = checked_error(await embed(proxy, small), 429, "budget_exceeded")
@@ -44,15 +44,13 @@ async def test_a_keys_own_budget_holds(upstream: ScriptedServer, start_proxy: St
     assert (await embed(proxy, {"Authorization": "Bearer sk-large"})).status_code == 200
 
 
-async def test_it_is_counted_before_its_end_is_told(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_it_is_counted_before_its_end_is_told(start_proxy: StartProxy) -> None:
     proxy = await start_proxy()
-    upstream.always(lambda _: Reply.sse(data({"usage": USAGE})))
+    proxy.upstream.always(lambda _: Reply.sse(data({"usage": USAGE})))
     for number in range(1, 6):
         await embed(proxy, {**AGENT, "accept-encoding": "br, gzip;q=0.8, zstd"})
         assert (await session_of(proxy))["used"] == 60 * number
-    assert upstream.calls[0].header("accept-encoding") == "identity", "for its usage is read"
+    assert proxy.upstream.calls[0].header("accept-encoding") == "identity", "for its usage is read"
 
 
 WORDS = [data({"choices": [{"text": f"word {n}"}]}) for n in range(40)]
@@ -73,29 +71,20 @@ MANY = Reply.json({"data": [], "usage": {"prompt_tokens": 40_000, "total_tokens"
     ],
 )
 async def test_what_a_request_has_used(
-    path: str,
-    asked: Any,
-    reply: Reply,
-    least: int,
-    most: int,
-    *,
-    upstream: ScriptedServer,
-    proxy: RunningProxy,
+    path: str, asked: Any, reply: Reply, least: int, most: int, *, proxy: RunningProxy
 ) -> None:
     """Usage of every spelling: tests/wire/test_usage_tail.py."""
-    upstream.will(reply)
+    proxy.upstream.will(reply)
     await proxy.client.post(f"/v1/{path}", json=asked, headers=AGENT)
     found = (await proxy.client.get("/mlx-stack/sessions/agent-one")).json()
     assert least <= found.get("used", 0) <= most
     assert found.get("estimated", 0) == (0 if least == most else found["used"])
 
 
-async def test_what_uses_nothing_is_let_through(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_what_uses_nothing_is_let_through(start_proxy: StartProxy) -> None:
     """A batch that has used up the budget can still be fetched, and one that runs be stopped."""
     proxy = await start_proxy(hard(per_session=60))
-    upstream.always(lambda _: EMBEDDED)
+    proxy.upstream.always(lambda _: EMBEDDED)
     await embed(proxy, AGENT)
     checked_error(await embed(proxy, AGENT), 429, "budget_exceeded")
     for path in ("batches/b1", "files"):
@@ -108,32 +97,30 @@ async def test_what_uses_nothing_is_let_through(
 @pytest.mark.parametrize("leaves", [False, True])
 @pytest.mark.parametrize("speaks", [False, True])
 async def test_others_are_waited_for_by_those_who_stay(
-    speaks: bool, leaves: bool, upstream: ScriptedServer, start_proxy: StartProxy
+    speaks: bool, leaves: bool, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(hard(per_hour=1000))
     go_on = asyncio.Event()
-    upstream.will(held(go_on), EMBEDDED)
+    proxy.upstream.will(held(go_on), EMBEDDED)
     first = asyncio.create_task(embed(proxy))
-    await upstream.next_call()
+    await proxy.upstream.next_call()
     files = {"file": ("speech.wav", b"RIFF" * 1000)}
     spoken = proxy.client.post("/v1/audio/transcriptions", files=files) if speaks else embed(proxy)
     second = asyncio.create_task(spoken)
     await until(lambda: waiting() == 1)
-    assert len(upstream.calls) == 1
+    assert len(proxy.upstream.calls) == 1
     if leaves:
         second.cancel()
         await until(lambda: not waiting())
     go_on.set()
     assert (await first).status_code == 200
     assert leaves or (await second).status_code == 200
-    assert len(upstream.calls) == (1 if leaves else 2)
+    assert len(proxy.upstream.calls) == (1 if leaves else 2)
 
 
-async def test_one_name_under_several_keys_is_no_session_yet(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_one_name_under_several_keys_is_no_session_yet(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"server.api_keys": ["sk-one", "sk-two"]})
-    upstream.always(lambda _: text_stream("Hello"))
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     one, two = ({**AGENT, "Authorization": f"Bearer sk-{n}"} for n in ("one", "two"))
     hashes = []
     for headers in (one, two):
@@ -148,12 +135,10 @@ async def test_one_name_under_several_keys_is_no_session_yet(
     assert left.startswith(hashes[1])
 
 
-async def test_its_session_is_among_the_sessions(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_its_session_is_among_the_sessions(start_proxy: StartProxy) -> None:
     """An agent that asks for responses alone is found, and reset, by what the events show of it."""
     proxy = await start_proxy(hard(per_session=60))
-    upstream.always(lambda _: EMBEDDED)
+    proxy.upstream.always(lambda _: EMBEDDED)
     assert (await embed(proxy, AGENT)).status_code == 200
     checked_error(await embed(proxy, AGENT), 429, "budget_exceeded")
     found = (await proxy.client.get("/mlx-stack/sessions")).json()
@@ -165,12 +150,10 @@ async def test_its_session_is_among_the_sessions(
     assert (await embed(proxy, AGENT)).status_code == 200
 
 
-async def test_its_tokens_are_in_the_metrics(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_its_tokens_are_in_the_metrics(start_proxy: StartProxy) -> None:
     """As the budgets beside them count them: one screen shows both."""
     proxy = await start_proxy()
-    upstream.will(EMBEDDED, text_stream("Hello"))
+    proxy.upstream.will(EMBEDDED, text_stream("Hello"))
     await embed(proxy)
     await ask(proxy)
     await proxy.client.get("/v1/files")  # the script has no reply; nothing is used
@@ -182,12 +165,12 @@ async def test_its_tokens_are_in_the_metrics(
 
 
 async def test_a_count_that_cannot_be_is_an_estimate_and_the_body_stays(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    start_proxy: StartProxy,
 ) -> None:
     """Which counts: tests/wire/test_usage_tail.py."""
     proxy = await start_proxy(hard(per_hour=10_000))
     reply = Reply.json({"usage": {"prompt_tokens": int("9" * 400), "completion_tokens": 1}})
-    upstream.will(reply)
+    proxy.upstream.will(reply)
     response = await embed(proxy, AGENT)
     assert (response.status_code, response.content) == (200, reply.pieces[0])
     found = await session_of(proxy)
@@ -197,11 +180,9 @@ async def test_a_count_that_cannot_be_is_an_estimate_and_the_body_stays(
 # What a hard stop must not let by
 
 
-async def test_one_key_is_one_budget_in_whichever_header(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_one_key_is_one_budget_in_whichever_header(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(hard(per_key={"sk-small": {"per_hour": 50}}))
-    upstream.always(lambda _: EMBEDDED)
+    proxy.upstream.always(lambda _: EMBEDDED)
     assert (await embed(proxy, {"Authorization": "Bearer sk-small"})).status_code == 200
     for name in KEY_HEADERS:
         if name != "authorization":
@@ -214,11 +195,11 @@ async def test_one_key_is_one_budget_in_whichever_header(
 
 @pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/octet-stream", ""])
 async def test_a_prompts_bytes_are_set_aside_whatever_its_type(
-    kind: str, upstream: ScriptedServer, start_proxy: StartProxy
+    kind: str, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(hard(per_hour=150_000))
     go_on = asyncio.Event()
-    upstream.always(lambda _: held(go_on))
+    proxy.upstream.always(lambda _: held(go_on))
     content, headers = json.dumps({"input": "x" * 90_000}).encode(), {"content-type": kind}
     asking = [
         asyncio.create_task(proxy.client.post("/v1/embeddings", content=content, headers=headers))
@@ -227,7 +208,7 @@ async def test_a_prompts_bytes_are_set_aside_whatever_its_type(
     await until(lambda: waiting() == 2)
     go_on.set()
     await asyncio.gather(*asking)
-    assert len(upstream.calls) == 3
+    assert len(proxy.upstream.calls) == 3
 
 
 @pytest.mark.parametrize(
@@ -240,12 +221,12 @@ async def test_a_prompts_bytes_are_set_aside_whatever_its_type(
     ],
 )
 async def test_what_all_choices_may_write_must_fit(
-    path: str, body: dict[str, Any], upstream: ScriptedServer, start_proxy: StartProxy
+    path: str, body: dict[str, Any], start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(hard(per_hour=3000))
-    upstream.always(text_stream())
+    proxy.upstream.always(text_stream())
     request = {"model": "fast", "max_tokens": 1000, **body}
     checked_error(await proxy.client.post(f"/v1/{path}", json=request), 429, "budget_exceeded")
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
     small = {**request, "max_tokens": 10}
     assert (await proxy.client.post(f"/v1/{path}", json=small)).status_code == 200

@@ -41,47 +41,45 @@ def reserved(proxy: RunningProxy) -> int:
 
 
 async def test_a_prompt_within_the_window_and_all_choices_are_set_aside(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    start_proxy: StartProxy,
 ) -> None:
     """No more: sub-agents need not wait for each other long before the budget is used up."""
     proxy = await start_proxy({**hard(per_hour=100_000), "tiers.fast.context_window": 4000})
     go_on = asyncio.Event()
-    upstream.will(held(go_on))
+    proxy.upstream.will(held(go_on))
     messages = [{"role": "user", "content": "prose " * 2000}]
     running = asyncio.create_task(ask(proxy, AGENT, messages=messages, max_tokens=100, n=3))
-    await upstream.next_call()
+    await proxy.upstream.next_call()
     assert reserved(proxy) == 4000 + 3 * 100
     go_on.set()
     await running
     assert reserved(proxy) == 0
 
 
-async def test_retries_do_not_overshoot_by_more_than_a_reply(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_retries_do_not_overshoot_by_more_than_a_reply(start_proxy: StartProxy) -> None:
     limit = 3 * USED
     proxy = await start_proxy(
         {**hard(per_session=limit), "reliability.escalation.max_retries_before_escalate": 1}
     )
-    upstream.always(lambda _: text_stream(""))  # empty, and so tried again
+    proxy.upstream.always(lambda _: text_stream(""))  # empty, and so tried again
     first = await ask(proxy, AGENT, max_tokens=4)
     assert first.headers["x-mlx-stack-attempts"] == "2"
     error = checked_error(await ask(proxy, AGENT, max_tokens=4), 429, "budget_exceeded")
     assert (error["used"], error["limit"]) == (limit, limit)
     assert [one["reason"] for one in error["attempts"]] == ["empty_response"]
-    assert len(upstream.calls) == 3
+    assert len(proxy.upstream.calls) == 3
     assert (await session_of(proxy))["used"] == limit
 
 
 async def test_who_waits_goes_on_when_what_others_have_set_aside_comes_back(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    start_proxy: StartProxy,
 ) -> None:
     """Also what one that failed has not used."""
     proxy = await start_proxy(hard(per_hour=3 * USED))
     go_on = asyncio.Event()
-    upstream.will(Reply(500, (), (Wait(go_on), b"no")), text_stream("Hello"))
+    proxy.upstream.will(Reply(500, (), (Wait(go_on), b"no")), text_stream("Hello"))
     first = asyncio.create_task(ask(proxy, AGENT))
-    await upstream.next_call()
+    await proxy.upstream.next_call()
     second = asyncio.create_task(ask(proxy, OTHER))
     await until(lambda: waiting() == 1)
     go_on.set()
@@ -92,12 +90,10 @@ async def test_who_waits_goes_on_when_what_others_have_set_aside_comes_back(
 # Whose
 
 
-async def test_two_requests_of_one_id_have_each_their_own(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_two_requests_of_one_id_have_each_their_own(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(hard())
     go_on = asyncio.Event()
-    upstream.always(lambda _: held(go_on))
+    proxy.upstream.always(lambda _: held(go_on))
     same = {**AGENT, "x-request-id": "always-the-same"}
     chats = [asyncio.create_task(ask(proxy, same, max_tokens=1000)) for _ in range(2)]
     passing = [
@@ -105,7 +101,7 @@ async def test_two_requests_of_one_id_have_each_their_own(
         for _ in range(2)
     ]
     for _ in range(4):
-        await upstream.next_call()
+        await proxy.upstream.next_call()
     most = proxy.services.settings.reliability.token_budget.max_output_tokens
     assert reserved(proxy) > 2 * 1000 + 2 * most
     go_on.set()
@@ -114,13 +110,13 @@ async def test_two_requests_of_one_id_have_each_their_own(
 
 
 async def test_a_client_that_leaves_while_it_waits_leaves_nothing_behind(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    start_proxy: StartProxy,
 ) -> None:
     proxy = await start_proxy({**hard(per_hour=1000), "tiers.fast.max_concurrency": 1})
     go_on = asyncio.Event()
-    upstream.will(held(go_on), text_stream("Hello"))
+    proxy.upstream.will(held(go_on), text_stream("Hello"))
     first = asyncio.create_task(ask(proxy, AGENT, max_tokens=20))
-    await upstream.next_call()
+    await proxy.upstream.next_call()
     alone = reserved(proxy)
     second = asyncio.create_task(ask(proxy, OTHER, max_tokens=20))  # waits for the tier
     await until(lambda: reserved(proxy) == 2 * alone)
@@ -156,11 +152,9 @@ async def test_a_server_that_hangs_and_comes_back_has_nothing_set_aside(
 # What is said of budgets
 
 
-async def test_refusals_are_kept_once_a_minute_of_a_session(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_refusals_are_kept_once_a_minute_of_a_session(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(hard(per_session=USED))
-    upstream.always(lambda _: text_stream("Hello"))
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     await ask(proxy, AGENT)
     before = len(await events_of(proxy, "budget_exceeded"))
     for _ in range(5):
@@ -171,14 +165,14 @@ async def test_refusals_are_kept_once_a_minute_of_a_session(
 
 
 async def test_a_fault_in_the_books_keeps_no_reply_back(
-    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+    start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError
 
     proxy = await start_proxy()
     monkeypatch.setattr(Reservation, "note_thresholds", broken)
-    upstream.always(lambda _: text_stream("Hello"))
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     assert (await ask(proxy, AGENT)).status_code == 200
     assert (await session_of(proxy))["used"] == USED
     await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="books")

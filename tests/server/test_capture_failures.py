@@ -29,7 +29,7 @@ from tests.support.replies import (
     with_role,
 )
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import CLOSE, RESET, SILENCE, Reply, ScriptedServer
+from tests.support.scripted_server import CLOSE, RESET, SILENCE, Reply
 from tests.tool_validation.calls import parameters, tool
 
 Json = dict[str, Any]
@@ -83,15 +83,11 @@ WAYS: dict[str, tuple[list[Reply], list[Json], list[str | None]]] = {
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_each_failure_replays_to_the_same_verdicts(
-    way: str,
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    capturing: Json,
-    folder: Path,
+    way: str, start_proxy: StartProxy, capturing: Json, folder: Path
 ) -> None:
     replies, tools, verdicts = WAYS[way]
     proxy = await start_proxy(capturing)
-    upstream.will(*replies, *[by_model()] * 3)
+    proxy.upstream.will(*replies, *[by_model()] * 3)
     response = await ask(proxy, stream=True, **({"tools": tools} if tools else {}))
     expected = [*verdicts, *([None] if verdicts[-1] else [])]  # another tier's reply is good
     records = await captured(folder, len(expected))
@@ -107,29 +103,25 @@ async def test_each_failure_replays_to_the_same_verdicts(
 
 
 async def test_what_went_well_leaves_nothing(
-    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
+    start_proxy: StartProxy, capturing: Json, folder: Path
 ) -> None:
     proxy = await start_proxy(capturing)
-    upstream.always(lambda _: text_stream())
+    proxy.upstream.always(lambda _: text_stream())
     assert (await ask(proxy)).status_code == 200
-    upstream.script.extend([litellm_error(400, "what?")])
+    proxy.upstream.script.extend([litellm_error(400, "what?")])
     assert (await ask(proxy)).status_code == 400
     assert len(await captured(folder, 1)) == 1
 
 
 async def test_no_key_is_written(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    capturing: Json,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    start_proxy: StartProxy, capturing: Json, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which look like keys, and which fields hold them: tests/telemetry/test_failure_capture.py."""
     keys = ["master-key-0123456789", "client-key-0123456789", "admin-key-0123456789"]
     monkeypatch.setenv("LITELLM_MASTER_KEY", keys[0])
     server = {"server.api_keys": [keys[1]], "server.admin_key": keys[2]}
     proxy = await start_proxy({**capturing, **server})
-    upstream.always(litellm_error(400, f"what? {' '.join(keys)}"))
+    proxy.upstream.always(litellm_error(400, f"what? {' '.join(keys)}"))
     response = await ask(proxy, {"Authorization": f"Bearer {keys[1]}"}, user=keys[1])
     assert response.status_code == 400
     (record,) = await captured(folder, 1)
@@ -144,15 +136,11 @@ async def test_switched_off_nothing_is_done(proxy: RunningProxy) -> None:
 
 
 async def test_a_folder_that_can_not_be_written_breaks_no_reply(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    capturing: Json,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    start_proxy: StartProxy, capturing: Json, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "private").write_text("a file, no folder")
     proxy = await start_proxy(capturing)
-    upstream.will(*[calling(BAD), calling(GOOD)] * 2)
+    proxy.upstream.will(*[calling(BAD), calling(GOOD)] * 2)
     for _ in range(2):
         assert (await ask(proxy, AGENT, tools=TOOLS)).status_code == 200
     await until_metric(proxy, "mlx_stack_stage_faults_total", 2, stage="capture")

@@ -98,14 +98,14 @@ async def proxy(
 
 
 async def test_it_is_called_directly_and_told_nothing_of_the_client(
-    upstream: ScriptedServer, cloud: ScriptedServer, proxy: RunningProxy
+    cloud: ScriptedServer, proxy: RunningProxy
 ) -> None:
     secret = {"Authorization": "Bearer sk-the-clients", "X-Title": "secret"}
     response = await ask(proxy, secret, max_tokens=100)
     assert response.json()["choices"][0]["message"]["content"] == ANSWER
     assert response.headers["x-mlx-stack-tier"] == "premium"
     assert response.headers["x-mlx-stack-cloud"] == "true"
-    assert asked(upstream) == ["fast", "standard"]
+    assert asked(proxy.upstream) == ["fast", "standard"]
     (call,) = cloud.calls
     assert call.target == "/api/v1/chat/completions"
     assert call.header("authorization") == "Bearer sk-of-the-cloud"

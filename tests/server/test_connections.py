@@ -85,14 +85,14 @@ async def test_a_whole_response_is_one_write(
 
 @pytest.mark.parametrize("together", [True, False], ids=["in one write", "later"])
 async def test_garbage_behind_a_request_breaks_no_reply(
-    together: bool, upstream: ScriptedServer, proxy: RunningProxy
+    together: bool, proxy: RunningProxy
 ) -> None:
     asking = post(body(stream=True))
     for garbage in (b"\0\1garbage\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /v1/chat"):
         go_on = asyncio.Event()
-        upstream.will(Reply.sse(Wait(go_on), *text_stream("whole").pieces))
+        proxy.upstream.will(Reply.sse(Wait(go_on), *text_stream("whole").pieces))
         reader, writer = await proxy.raw(asking + garbage if together else asking)
-        await upstream.next_call()
+        await proxy.upstream.next_call()
         if not together:
             writer.write(garbage)
             await writer.drain()
@@ -108,11 +108,11 @@ async def test_garbage_behind_a_request_breaks_no_reply(
     ("pieces", "size"), [("in one write", 300_000), ("the body later", 9), ("byte by byte", 9)]
 )
 async def test_an_offer_of_http_2_is_passed_over(
-    path: str, pieces: str, size: int, upstream: ScriptedServer, proxy: RunningProxy
+    path: str, pieces: str, size: int, proxy: RunningProxy
 ) -> None:
     """As Java's client makes it with each first request; the next comes on the same connection."""
     chat = path == CHAT
-    upstream.always(text_stream("fine") if chat else Reply.json({"fine": True}))
+    proxy.upstream.always(text_stream("fine") if chat else Reply.json({"fine": True}))
     content = json.dumps(body(user="x" * size)).encode()
     reader, writer = await proxy.raw(b"")
     for upgrade in (True, False, True):
@@ -129,8 +129,8 @@ async def test_an_offer_of_http_2_is_passed_over(
         got, reply = await answer(reader)
         assert got.startswith(b"HTTP/1.1 200 ") and b"fine" in reply
     writer.close()
-    assert len(upstream.calls) == 3
-    for call in upstream.calls:
+    assert len(proxy.upstream.calls) == 3
+    for call in proxy.upstream.calls:
         assert call.json()["messages"] == body()["messages"]
         assert len(call.json()["user"]) == size
         assert not {"upgrade", "http2-settings"} & set(call.headers)

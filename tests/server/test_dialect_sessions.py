@@ -12,7 +12,7 @@ import pytest
 from tests.server.conftest import StartProxy
 from tests.support.replies import stream, text_stream, with_role
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
+from tests.support.scripted_server import Call, Reply, WhenWhole
 from tests.wire.responses.made import call as calling
 
 Json = dict[str, Any]
@@ -67,11 +67,11 @@ either = pytest.mark.parametrize(("asks", "status"), [(as_claude, 424), (as_code
 @either
 @pytest.mark.parametrize("streams", [True, False])
 async def test_the_same_request_again_is_a_retry(
-    asks: Ask, status: int, streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+    asks: Ask, status: int, streams: bool, start_proxy: StartProxy
 ) -> None:
     """A client whose stream broke asks again, unstreamed: nothing has come since."""
     proxy = await start_proxy(RULES)
-    upstream.always(STUCK)
+    proxy.upstream.always(STUCK)
     for count in range(3):
         for again in (True, *[streams] * 5):
             reply = await asks(proxy, ["no such file"] * count, stream=again)
@@ -81,10 +81,10 @@ async def test_the_same_request_again_is_a_retry(
 
 @either
 async def test_titles_belong_to_the_session_and_are_no_turns_of_its_task(
-    asks: Ask, status: int, upstream: ScriptedServer, start_proxy: StartProxy
+    asks: Ask, status: int, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(RULES)
-    upstream.always(STUCK)
+    proxy.upstream.always(STUCK)
     replies = []
     for count in range(3):
         replies += [await asks(proxy, [], tools=None) for _ in range(3)]
@@ -97,10 +97,10 @@ async def test_titles_belong_to_the_session_and_are_no_turns_of_its_task(
 
 @pytest.mark.parametrize(("is_error", "status"), [(True, 424), (False, 200)])
 async def test_an_errors_numbers_are_no_news(
-    is_error: bool, status: int, upstream: ScriptedServer, start_proxy: StartProxy
+    is_error: bool, status: int, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(RULES)
-    upstream.always(STUCK)
+    proxy.upstream.always(STUCK)
     results = [f"line {17_871 + 15 * n}: cd: x: not a directory" for n in range(3)]
     for count in range(3):
         reply = await as_claude(proxy, results[:count], is_error=is_error)

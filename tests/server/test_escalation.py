@@ -22,7 +22,6 @@ from tests.faults.clients import (
 from tests.server.conftest import StartProxy
 from tests.server.polling import metric_value
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
 
 SILENCE_SECONDS = 1.0  # by then a call has arrived, on a busy machine too
 PATIENCE_SECONDS = 60.0  # where it is not about silence: this machine may be short of time
@@ -47,14 +46,12 @@ async def ask_all(proxy: RunningProxy, fault: Fault) -> list[tuple[Client, Outco
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-async def test_a_tier_that_fails(
-    fault: Fault, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_tier_that_fails(fault: Fault, start_proxy: StartProxy) -> None:
     """All clients at once; each has a session of its own."""
     proxy = await start_proxy(settings_for(fault, "fast"))
-    upstream.always(tiers_with(fault))
+    proxy.upstream.always(tiers_with(fault))
     for client, outcome in await ask_all(proxy, fault):
-        calls = asked_by(client, upstream)
+        calls = asked_by(client, proxy.upstream)
         assert judged(outcome, client) == fault.expected(client), client.name
         assert outcome.attempts == len(calls), client.name
         on_fast = fault.calls_of(client)
@@ -121,14 +118,12 @@ ERROR_TYPES = {
 @pytest.mark.parametrize(
     "fault", [one for one in FAULTS if one.name in OF_EACH_KIND], ids=lambda fault: fault.name
 )
-async def test_every_tier_fails(
-    fault: Fault, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_every_tier_fails(fault: Fault, start_proxy: StartProxy) -> None:
     """Nobody is left to answer: one error, with every attempt, and never a half reply."""
     proxy = await start_proxy(settings_for(fault, "fast", "standard"))
-    upstream.always(tiers_with(fault, everywhere=True))
+    proxy.upstream.always(tiers_with(fault, everywhere=True))
     for client, outcome in await ask_all(proxy, fault):
-        calls = asked_by(client, upstream)
+        calls = asked_by(client, proxy.upstream)
         assert outcome.attempts == len(calls), client.name
         if fault.name == "loop across turns":
             # Two tiers want the very same call: it may be a rightful wait.

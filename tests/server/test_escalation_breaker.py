@@ -6,7 +6,6 @@ When a server that was gone is back: tests/escalation/test_recovery.py.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from mlx_stack_proxy.driver import limits
 from mlx_stack_proxy.escalation import recovery
 from mlx_stack_proxy.state.store import EventQuery
 from tests.server.asking import ask
-from tests.server.climbing import DEAD, asked, by_model, three_tiers
+from tests.server.climbing import CHAIN, DEAD, asked, by_model, settings
 from tests.server.conftest import StartProxy
 from tests.server.counting import session
 from tests.server.polling import is_degraded, metric_value, until_metric
@@ -27,14 +26,13 @@ from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
 from tests.support.waiting import until
 
 FAILURES, COOLDOWN = 5, 30.0
+ONE_FAILURE = {"failures": 1}
 
 
 @pytest.fixture
-async def proxy(upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock) -> RunningProxy:
+async def proxy(three_tiers: StartProxy, clock: Clock) -> RunningProxy:
     rules = {"failures": FAILURES, "cooldown_seconds": COOLDOWN}
-    return await three_tiers(
-        upstream, start_proxy, wall_clock=clock, degrade=rules, sticky_seconds=0
-    )
+    return await three_tiers(wall_clock=clock, degrade=rules, sticky_seconds=0)
 
 
 async def degrade(upstream: ScriptedServer, proxy: RunningProxy) -> None:
@@ -58,9 +56,9 @@ async def states(proxy: RunningProxy) -> list[str]:
 
 
 async def test_it_is_gone_past_told_of_and_back_after_its_cool_down(
-    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
+    proxy: RunningProxy, clock: Clock
 ) -> None:
-    await degrade(upstream, proxy)
+    await degrade(proxy.upstream, proxy)
     assert await states(proxy) == ["degraded", "ok", "ok"]
     (degraded,) = await events(proxy, "tier_degraded")
     assert (degraded["tier"], degraded["detail"]) == ("fast", {"seconds": COOLDOWN})
@@ -68,10 +66,10 @@ async def test_it_is_gone_past_told_of_and_back_after_its_cool_down(
     assert len(escalated) == FAILURES
     assert escalated[0]["detail"] == {"from": "fast", "to": "standard", "reason": "server_error"}
     assert escalated[0]["request_id"].startswith("req_")
-    upstream.always(by_model())
+    proxy.upstream.always(by_model())
     clock.now += COOLDOWN - 1
     response = await ask(proxy)
-    assert asked(upstream) == ["standard"], "the next request goes past it"
+    assert asked(proxy.upstream) == ["standard"], "the next request goes past it"
     assert response.headers["x-mlx-stack-escalated-from"] == "fast"
     assert response.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
     assert response.headers["x-mlx-stack-attempts"] == "1"
@@ -88,26 +86,21 @@ async def test_it_is_gone_past_told_of_and_back_after_its_cool_down(
     assert await states(proxy) == ["ok", "ok", "ok"]
 
 
-async def test_a_probe_whose_client_leaves_blocks_nobody(
-    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
-) -> None:
-    await degrade(upstream, proxy)
+async def test_a_probe_whose_client_leaves_blocks_nobody(proxy: RunningProxy, clock: Clock) -> None:
+    await degrade(proxy.upstream, proxy)
     clock.now += COOLDOWN
-    upstream.always(by_model(fast=Reply.sse(SILENCE)))
+    proxy.upstream.always(by_model(fast=Reply.sse(SILENCE)))
     probe = asyncio.create_task(ask(proxy))
     await until_metric(proxy, "mlx_stack_in_flight", 1, tier="fast")
     probe.cancel()
     await until_metric(proxy, "mlx_stack_in_flight", 0, tier="fast")
-    upstream.always(by_model())
+    proxy.upstream.always(by_model())
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
 
 
 @pytest.mark.parametrize("silent", ["the server", "LiteLLM"])
 async def test_silence_is_settled_by_asking_the_server_and_litellm(
-    silent: str,
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    monkeypatch: pytest.MonkeyPatch,
+    silent: str, three_tiers: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A LiteLLM that hangs before a server that is well is no fault of the tier's."""
     monkeypatch.setattr(limits, "HEALTH_SECONDS", 0.2)
@@ -116,13 +109,11 @@ async def test_silence_is_settled_by_asking_the_server_and_litellm(
             "tiers.fast.first_token_timeout": 0.2,
             "tiers.fast.health_url": f"{server.url}/health",
         }
-        proxy = await three_tiers(upstream, start_proxy, changes, degrade={"failures": 1})
-        mute = Reply.raw(SILENCE)
-        if silent == "LiteLLM":
-            upstream.routes["GET", "/health/liveliness"] = mute
-        else:
-            server.routes["GET", "/health"] = mute
-        upstream.always(by_model(fast=Reply.sse(SILENCE)))
+        proxy = await three_tiers(changes, degrade=ONE_FAILURE)
+        asked_too = proxy.upstream if silent == "LiteLLM" else server
+        path = "/health/liveliness" if silent == "LiteLLM" else "/health"
+        asked_too.routes["GET", path] = Reply.raw(SILENCE)
+        proxy.upstream.always(by_model(fast=Reply.sse(SILENCE)))
         response = await ask(proxy)
         assert response.headers["x-mlx-stack-escalation-reason"] == "timeout"
         assert await is_degraded(proxy) is (silent == "the server")
@@ -133,15 +124,13 @@ async def test_silence_is_settled_by_asking_the_server_and_litellm(
 FAILS = b"HTTP/1.1 500 No\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-async def test_who_waits_for_a_tier_that_fails_goes_to_the_next(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_who_waits_for_a_tier_that_fails_goes_to_the_next(three_tiers: StartProxy) -> None:
     one_place = {"tiers.fast.max_concurrency": 1}
-    proxy = await three_tiers(upstream, start_proxy, one_place, degrade={"failures": 1})
+    proxy = await three_tiers(one_place, degrade={"failures": 1})
     gate = asyncio.Event()
-    upstream.always(by_model(fast=Reply.raw(Wait(gate), FAILS)))
+    proxy.upstream.always(by_model(fast=Reply.raw(Wait(gate), FAILS)))
     running = asyncio.create_task(ask(proxy, session(0)))
-    await upstream.next_call()
+    await proxy.upstream.next_call()
     waiting = [asyncio.create_task(ask(proxy, session(number))) for number in (1, 2, 3)]
     await until_metric(proxy, "mlx_stack_queue_depth", 3, tier="fast")
     gate.set()
@@ -150,26 +139,22 @@ async def test_who_waits_for_a_tier_that_fails_goes_to_the_next(
         assert other.headers["x-mlx-stack-tier"] == "standard"
         assert other.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
         assert other.headers["x-mlx-stack-attempts"] == "1"
-    assert asked(upstream).count("fast") == 1, "nobody else has to find out"
+    assert asked(proxy.upstream).count("fast") == 1, "nobody else has to find out"
 
 
-async def test_a_probe_is_claimed_when_its_call_begins(
-    upstream: ScriptedServer, proxy: RunningProxy, clock: Clock
-) -> None:
+async def test_a_probe_is_claimed_when_its_call_begins(proxy: RunningProxy, clock: Clock) -> None:
     """Of requests that arrive in the same moment, when the tier may be tried again, one tries."""
-    await degrade(upstream, proxy)
+    await degrade(proxy.upstream, proxy)
     clock.now += COOLDOWN
     answers = await asyncio.gather(*(ask(proxy, session(number)) for number in range(8)))
-    assert asked(upstream).count("fast") == 1
+    assert asked(proxy.upstream).count("fast") == 1
     assert {answer.headers["x-mlx-stack-tier"] for answer in answers} == {"standard"}
-    upstream.always(by_model())
+    proxy.upstream.always(by_model())
     clock.now += 60  # doubled, and by that one probe only
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
 
 
 # A degraded tier whose server was gone and answers again need not cool down
-
-ONE_FAILURE = {"failures": 1}
 
 
 @pytest.fixture
@@ -194,16 +179,13 @@ def is_probed_next(proxy: RunningProxy) -> bool:
 
 
 async def test_it_is_probed_as_soon_as_its_server_is_back(
-    upstream: ScriptedServer,
-    server: ScriptedServer,
-    start_proxy: StartProxy,
-    capsys: pytest.CaptureFixture[str],
+    server: ScriptedServer, capsys: pytest.CaptureFixture[str], three_tiers: StartProxy
 ) -> None:
     changes = {"tiers.fast.health_url": f"{server.url}/health"}
-    proxy = await three_tiers(upstream, start_proxy, changes, degrade=ONE_FAILURE, sticky_seconds=0)
-    await goes(server, upstream, proxy)
+    proxy = await three_tiers(changes, degrade=ONE_FAILURE, sticky_seconds=0)
+    await goes(server, proxy.upstream, proxy)
     assert (await ask(proxy)).headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
-    upstream.always(by_model())
+    proxy.upstream.always(by_model())
     await server.listen()
     await until(lambda: is_probed_next(proxy))
     assert await is_degraded(proxy), "a call on it decides"
@@ -214,18 +196,15 @@ async def test_it_is_probed_as_soon_as_its_server_is_back(
 
 
 async def test_what_was_degraded_before_a_restart_is_watched(
-    upstream: ScriptedServer, server: ScriptedServer, start_proxy: StartProxy, tmp_path: Path
+    upstream: ScriptedServer, server: ScriptedServer, three_tiers: StartProxy, tmp_path: Path
 ) -> None:
     kept = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
     changes = {"tiers.fast.health_url": f"{server.url}/health", **kept}
-    async with contextlib.AsyncExitStack() as stack:
-
-        async def start(given: dict[str, object]) -> RunningProxy:
-            return await stack.enter_async_context(running_proxy(upstream.url, given))
-
-        first = await three_tiers(upstream, start, changes, degrade=ONE_FAILURE)
+    upstream.models = CHAIN
+    given = {**settings(degrade=ONE_FAILURE), **changes}
+    async with running_proxy(upstream.url, given) as first:
         await goes(server, upstream, first)
-    proxy = await three_tiers(upstream, start_proxy, changes, degrade=ONE_FAILURE)
+    proxy = await three_tiers(changes, degrade=ONE_FAILURE)
     assert proxy.services.recovery.watched == {"fast"}
     assert not is_probed_next(proxy)
     await server.listen()

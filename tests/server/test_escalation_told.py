@@ -12,24 +12,21 @@ from tests.faults.catalogue import BAD_CALL, EMPTY, good
 from tests.faults.clients import TOOLS
 from tests.server.asking import ask, checked_error
 from tests.server.calling import messages_of
-from tests.server.climbing import DEAD, asked, by_model, three_tiers
+from tests.server.climbing import DEAD, asked, by_model
 from tests.server.conftest import StartProxy
 from tests.support.clock import Clock
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import (
     Reply,
-    ScriptedServer,
 )
 
 
-async def test_the_first_escalation_is_the_one_that_is_told(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy, retries=1)
-    upstream.always(by_model(fast=DEAD, standard=EMPTY))
+async def test_the_first_escalation_is_the_one_that_is_told(three_tiers: StartProxy) -> None:
+    proxy = await three_tiers(retries=1)
+    proxy.upstream.always(by_model(fast=DEAD, standard=EMPTY))
     headers = (await ask(proxy)).headers
-    assert asked(upstream) == ["fast", "fast", "standard", "standard", "longctx"]
+    assert asked(proxy.upstream) == ["fast", "fast", "standard", "standard", "longctx"]
     assert headers["x-mlx-stack-tier"] == "longctx"
     assert headers["x-mlx-stack-escalated-from"] == "fast"
     assert headers["x-mlx-stack-escalation-reason"] == "server_error"
@@ -57,35 +54,29 @@ LONG = [{"role": "user", "content": "The quokka sat. " * 500}]
     ids=["no tools", "a window that the error does not name"],
 )
 async def test_what_an_error_teaches_holds_for_such_requests_from_then_on(
-    error: Reply,
-    asking: dict[str, Any],
-    reason: str,
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
+    error: Reply, asking: dict[str, Any], reason: str, three_tiers: StartProxy
 ) -> None:
-    proxy = await three_tiers(upstream, start_proxy, sticky_seconds=0)
-    upstream.always(by_model(fast=error))
+    proxy = await three_tiers(sticky_seconds=0)
+    proxy.upstream.always(by_model(fast=error))
     first = await ask(proxy, **asking)
     assert first.headers["x-mlx-stack-tier"] == "standard"
     assert first.headers["x-mlx-stack-escalation-reason"] == reason
-    upstream.always(by_model())
+    proxy.upstream.always(by_model())
     await ask(proxy, **asking)
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast", "another request it can answer"
-    assert asked(upstream) == ["fast", "standard", "standard", "fast"]
+    assert asked(proxy.upstream) == ["fast", "standard", "standard", "fast"]
 
 
 # What the model was told before a server failed, it is told again; what is kept of the end
 
 
-async def test_a_correction_outlives_a_failure_of_the_server(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_correction_outlives_a_failure_of_the_server(three_tiers: StartProxy) -> None:
     changes = {"reliability.tool_validation.max_retries": 2}
-    proxy = await three_tiers(upstream, start_proxy, changes, retries=2)
-    upstream.will(BAD_CALL, DEAD, good(True))
+    proxy = await three_tiers(changes, retries=2)
+    proxy.upstream.will(BAD_CALL, DEAD, good(True))
     response = await ask(proxy, tools=TOOLS)
     assert response.json()["choices"][0]["finish_reason"] == "tool_calls"
-    first, second, third = upstream.calls
+    first, second, third = proxy.upstream.calls
     assert messages_of(second) != messages_of(first)
     repeated = {key: value for key, value in second.json().items() if key != "response_format"}
     assert third.json() == repeated, "without the schema, which the server may have refused"
@@ -100,10 +91,10 @@ OVER_422 = litellm_error(422, "temperature must be at most 2")
     ids=["no tier answers", "a good reply", "the client's own fault"],
 )
 async def test_an_exchange_that_no_tier_answers_is_kept(
-    reply: Reply, status: int, kept: bool, upstream: ScriptedServer, start_proxy: StartProxy
+    reply: Reply, status: int, kept: bool, three_tiers: StartProxy
 ) -> None:
-    proxy = await three_tiers(upstream, start_proxy)
-    upstream.always(reply)
+    proxy = await three_tiers()
+    proxy.upstream.always(reply)
     response = await ask(proxy)
     assert response.status_code == status
     found = [event for _, event in await proxy.services.store.events(EventQuery(kind="exhausted"))]
@@ -139,16 +130,16 @@ async def tier_of(proxy: RunningProxy, headers: dict[str, str], **more: Any) -> 
 
 
 async def test_after_an_escalation_the_session_starts_at_the_tier_that_worked_for_a_while(
-    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
+    clock: Clock, three_tiers: StartProxy
 ) -> None:
     rules: Any = {"sticky_seconds": 300, "aliases": {"gpt-4o-mini": "fast"}}
-    proxy = await three_tiers(upstream, start_proxy, wall_clock=clock, **rules)
-    upstream.always(by_model(fast=EMPTY))
+    proxy = await three_tiers(wall_clock=clock, **rules)
+    proxy.upstream.always(by_model(fast=EMPTY))
     assert await tier_of(proxy, MINE) == "standard"
-    upstream.always(by_model())
-    upstream.calls.clear()
+    proxy.upstream.always(by_model())
+    proxy.upstream.calls.clear()
     response = await ask(proxy, MINE, messages=turn())
-    assert asked(upstream) == ["standard"], "the turn does not pay for the weak tier again"
+    assert asked(proxy.upstream) == ["standard"], "the turn does not pay for the weak tier again"
     assert "x-mlx-stack-escalated-from" not in response.headers, "nothing was escalated in it"
     assert await tier_of(proxy, OTHER) == "fast", "another session is not concerned"
     assert await tier_of(proxy, MINE, model="longctx") == "longctx"
@@ -158,7 +149,7 @@ async def test_after_an_escalation_the_session_starts_at_the_tier_that_worked_fo
         assert await tier_of(proxy, MINE) == "standard"
     clock.now += 3
     assert await tier_of(proxy, MINE) == "fast", "use does not renew it"
-    upstream.always(DEAD)
+    proxy.upstream.always(DEAD)
     checked_error(await ask(proxy, MINE, messages=turn()), 502, "all_tiers_failed")
-    upstream.always(by_model())
+    proxy.upstream.always(by_model())
     assert await tier_of(proxy, MINE) == "fast", "what failed is not stuck to"

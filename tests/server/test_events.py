@@ -23,7 +23,6 @@ from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
 from tests.support.storing import add_events
 from tests.support.waiting import until
 
@@ -132,11 +131,9 @@ async def test_what_makes_no_sense_is_refused(proxy: RunningProxy) -> None:
             assert checked_error(response, 400, "invalid_request_error")["param"] == param
 
 
-async def test_a_session_by_the_clients_own_name(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_session_by_the_clients_own_name(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"reliability.escalation.chain": ["fast", "standard"]})
-    upstream.will(litellm_error(500, "no"), text_stream())
+    proxy.upstream.will(litellm_error(500, "no"), text_stream())
     response = await ask(proxy, AGENT)
     found = (await proxy.client.get(URL, params={"session": "agent-one"})).json()["events"]
     assert [one["kind"] for one in found] == ["escalated", "recovered"]

@@ -84,31 +84,29 @@ async def left_by(proxy: RunningProxy) -> list[str]:
     return garbage()
 
 
-async def test_an_exchange_leaves_no_cycle(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+async def test_an_exchange_leaves_no_cycle(proxy: RunningProxy) -> None:
     for name, (replies, asked, status) in ANSWERS.items():
-        upstream.will(*replies)
+        proxy.upstream.will(*replies)
         assert (await ask(proxy, **asked)).status_code == status, name
-        assert not upstream.script
+        assert not proxy.upstream.script
         assert await left_by(proxy) == [], name
 
 
-async def test_nor_do_a_session_and_what_is_broken_off(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_nor_do_a_session_and_what_is_broken_off(proxy: RunningProxy) -> None:
     for number in range(3):
-        upstream.will(text_stream(f"Answer {number}."))
+        proxy.upstream.will(text_stream(f"Answer {number}."))
         assert (await ask(proxy, {"x-mlx-stack-session": "one"})).status_code == 200
     assert await left_by(proxy) == []
-    upstream.will(Reply.json({"data": []}))
+    proxy.upstream.will(Reply.json({"data": []}))
     response = await proxy.client.post("/v1/embeddings", json={"model": "fast", "input": "a"})
     assert response.status_code == 200
     assert await left_by(proxy) == [], "passing through"
-    upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
+    proxy.upstream.will(Reply.sse(ROLE, TEXT, SILENCE))
     reader, writer = await proxy.raw(post(body(stream=True)))
     await reader.readuntil(b"Some words")
     writer.close()
     assert await left_by(proxy) == [], "its client left"
-    await upstream.stop()
+    await proxy.upstream.stop()
     assert (await ask(proxy)).status_code == 503
     assert await left_by(proxy) == [], "nobody is there"
 

@@ -37,14 +37,12 @@ def schema_of(call: Call) -> Any:
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_a_guided_retry_brings_a_real_call(
-    streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_guided_retry_brings_a_real_call(streams: bool, start_proxy: StartProxy) -> None:
     proxy = await start_proxy(RETRY)
-    upstream.will(calling(BAD), text(CALL))
+    proxy.upstream.will(calling(BAD), text(CALL))
     response = await ask(proxy, tools=TOOLS, stream=streams)
     assert response.status_code == 200 and b"arguments\\" not in response.content
-    first, retry = upstream.calls
+    first, retry = proxy.upstream.calls
     assert schema_of(first) is None and schema_of(retry)["type"] == "json_schema"
     assert messages_of(retry) == MESSAGES, "no correction; the prompt stays as it was"
     assert retry.json()["tools"] == TOOLS
@@ -86,26 +84,26 @@ async def test_a_guided_retry_brings_a_real_call(
     ],
 )
 async def test_a_guided_answer_is_plain_text_in_each_dialect(
-    path: str, asked: Json, streams: bool, upstream: ScriptedServer, start_proxy: StartProxy
+    path: str, asked: Json, streams: bool, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy(RETRY)
-    upstream.will(calling("{", name="search"), text(ANSWER))
+    proxy.upstream.will(calling("{", name="search"), text(ANSWER))
     body = {"model": "fast", "stream": streams, **asked}
     response = await proxy.client.post(path, json=body)
     assert response.status_code == 200
     assert r"No quokka.\nNone." in response.text and "answer" not in response.text
-    assert len(upstream.calls) == 2
+    assert len(proxy.upstream.calls) == 2
 
 
 async def test_a_tier_that_is_not_known_gets_the_correction_as_well(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    start_proxy: StartProxy,
 ) -> None:
     """So that a server which ignores the schema costs nothing; one that obeys is known by then."""
     proxy = await start_proxy(CHAIN)
-    upstream.will(calling(BAD), text(CALL), calling(BAD), text(CALL))
+    proxy.upstream.will(calling(BAD), text(CALL), calling(BAD), text(CALL))
     for _ in range(2):
         assert (await ask(proxy, tools=TOOLS)).status_code == 200
-    probe, known = upstream.calls[1], upstream.calls[3]
+    probe, known = proxy.upstream.calls[1], proxy.upstream.calls[3]
     assert schema_of(probe) == schema_of(known) is not None
     assert CORRECTION in messages_of(probe)[-1]["content"]
     assert messages_of(known) == MESSAGES
@@ -113,19 +111,19 @@ async def test_a_tier_that_is_not_known_gets_the_correction_as_well(
 
 @pytest.mark.parametrize("status", [400, 422, 500])
 async def test_a_refusal_costs_no_retry_and_is_remembered(
-    status: int, upstream: ScriptedServer, start_proxy: StartProxy
+    status: int, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy({**CHAIN, f"{RULES}.max_retries": 1})
-    upstream.will(
+    proxy.upstream.will(
         calling(BAD), litellm_error(status, "failed to parse grammar"), calling(GOOD),
         calling(BAD), calling(GOOD),
     )  # fmt: skip
     for _ in range(2):
         assert (await ask(proxy, tools=TOOLS)).status_code == 200
-    asked = [schema_of(call) is not None for call in upstream.calls]
+    asked = [schema_of(call) is not None for call in proxy.upstream.calls]
     assert asked == [False, True, False, False, False]
-    corrected = [CORRECTION in json.dumps(messages_of(call)[-1]) for call in upstream.calls]
-    assert CORRECTION in messages_of(upstream.calls[2])[-1]["content"], corrected
+    corrected = [CORRECTION in json.dumps(messages_of(call)[-1]) for call in proxy.upstream.calls]
+    assert CORRECTION in messages_of(proxy.upstream.calls[2])[-1]["content"], corrected
     metrics = (await proxy.client.get("/metrics")).text
     name = "mlx_stack_guided_attempts_total"
     assert metric_value(metrics, name, tier="fast", result="refused") == 1
@@ -148,17 +146,13 @@ async def test_a_refusal_costs_no_retry_and_is_remembered(
     ids=["a disregard", "a refusal under `always`"],
 )
 async def test_it_is_not_tried_again_where_it_brings_nothing(
-    guided: str,
-    replies: list[Reply],
-    asked: list[bool],
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
+    guided: str, replies: list[Reply], asked: list[bool], start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy({**CHAIN, "tiers.fast.guided": guided})
-    upstream.will(*replies)
+    proxy.upstream.will(*replies)
     for _ in range(2):
         assert (await ask(proxy, tools=TOOLS)).status_code == 200
-    assert [schema_of(call) is not None for call in upstream.calls] == asked
+    assert [schema_of(call) is not None for call in proxy.upstream.calls] == asked
 
 
 @pytest.mark.parametrize(
@@ -169,25 +163,21 @@ async def test_it_is_not_tried_again_where_it_brings_nothing(
         {"tools": [*TOOLS, {"type": "custom", "custom": {"name": "patch"}}]},
     ],
 )
-async def test_what_the_client_asks_for_excludes_it(
-    more: Json, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_what_the_client_asks_for_excludes_it(more: Json, start_proxy: StartProxy) -> None:
     proxy = await start_proxy(RETRY)
-    upstream.will(calling(BAD))
-    upstream.always(calling(GOOD))
+    proxy.upstream.will(calling(BAD))
+    proxy.upstream.always(calling(GOOD))
     await ask(proxy, **{"tools": TOOLS, **more})
-    assert len(upstream.calls) > 1
-    assert all(schema_of(call) == more.get("response_format") for call in upstream.calls)
+    assert len(proxy.upstream.calls) > 1
+    assert all(schema_of(call) == more.get("response_format") for call in proxy.upstream.calls)
 
 
-async def test_text_that_has_gone_out_excludes_it(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_text_that_has_gone_out_excludes_it(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(RETRY)
-    upstream.will(calling(BAD, {"content": "Let me search for it."}), calling(GOOD))
+    proxy.upstream.will(calling(BAD, {"content": "Let me search for it."}), calling(GOOD))
     response = await ask(proxy, tools=TOOLS, stream=True)
     assert "Let me search" in text_of(response.content)
-    assert [schema_of(call) for call in upstream.calls] == [None, None]
+    assert [schema_of(call) for call in proxy.upstream.calls] == [None, None]
 
 
 async def test_always_guides_the_first_request(

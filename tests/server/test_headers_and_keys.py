@@ -27,10 +27,8 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @both
-async def test_what_is_always_said(
-    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(text_stream().with_headers(("x-litellm-call-id", "c-1")))
+async def test_what_is_always_said(streamed: bool, proxy: RunningProxy) -> None:
+    proxy.upstream.will(text_stream().with_headers(("x-litellm-call-id", "c-1")))
     response = await ask(proxy, stream=streamed)
     said = {name: response.headers[f"x-mlx-stack-{name}"] for name in ALWAYS}
     assert (said["tier"], said["retries"], said["attempts"]) == ("fast", "0", "1")
@@ -43,9 +41,7 @@ async def test_what_is_always_said(
 
 
 @both
-async def test_nothing_foreign_comes_back(
-    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_nothing_foreign_comes_back(streamed: bool, proxy: RunningProxy) -> None:
     foreign = {
         "set-cookie": "a=1",
         "x-litellm-model-api-base": "http://10.0.0.7:9000",
@@ -56,7 +52,7 @@ async def test_nothing_foreign_comes_back(
     }
     headers = [*foreign.items(), ("x-request-id", "theirs"), ("server", "theirs")]
     headers.append(("x-good", "caf\xe9"))
-    upstream.will(
+    proxy.upstream.will(
         *(one.with_headers(*headers) for one in (text_stream(), litellm_error(400, "no")))
     )
     for status in (200, 400):
@@ -79,7 +75,7 @@ async def test_a_named_session_is_hashed(proxy: RunningProxy) -> None:
 
 
 async def test_without_api_keys_the_clients_own_goes_on(
-    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+    start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-ours")
     proxy = await start_proxy()
@@ -87,16 +83,16 @@ async def test_without_api_keys_the_clients_own_goes_on(
     await ask(proxy)
     await proxy.client.post("/v1/embeddings", json={}, headers=bearer("sk-mine"))
     await proxy.client.post("/v1/embeddings", json={})
-    found = [call.header("authorization") for call in upstream.calls]
+    found = [call.header("authorization") for call in proxy.upstream.calls]
     assert found == ["Bearer sk-mine", "Bearer sk-ours"] * 2
 
 
 async def test_without_any_key_none_is_sent_and_no_packed_stream_is_asked_for(
-    upstream: ScriptedServer, proxy: RunningProxy
+    proxy: RunningProxy,
 ) -> None:
     await ask(proxy, {"Accept-Encoding": "br, gzip"})
-    assert upstream.calls[0].header("authorization") is None
-    assert upstream.calls[0].header("accept-encoding") in (None, "identity")
+    assert proxy.upstream.calls[0].header("authorization") is None
+    assert proxy.upstream.calls[0].header("accept-encoding") in (None, "identity")
 
 
 WRONG_KEYS = ["", "Bearer key-three", "Bearer key-on", "Bearer sk-ours", "key-one", "Basic key-one",
@@ -104,7 +100,7 @@ WRONG_KEYS = ["", "Bearer key-three", "Bearer key-on", "Bearer sk-ours", "key-on
 
 
 async def test_with_api_keys_only_they_are_let_in(
-    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+    start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-ours")
     proxy = await start_proxy({"server.api_keys": ["key-one", "key-two"]})
@@ -115,12 +111,12 @@ async def test_with_api_keys_only_they_are_let_in(
             response = await proxy.client.request(method, path, json=body(), headers=headers)
             checked_error(response, 401, "invalid_request_error")
             assert "key-one" not in response.text
-        assert upstream.calls == []
+        assert proxy.upstream.calls == []
         for key in ("key-one", "key-two"):
             response = await proxy.client.request(method, path, json=body(), headers=bearer(key))
             assert response.status_code == 200
-        assert {call.header("authorization") for call in upstream.calls} <= {"Bearer sk-ours"}
-        upstream.calls.clear()
+        assert {call.header("authorization") for call in proxy.upstream.calls} <= {"Bearer sk-ours"}
+        proxy.upstream.calls.clear()
 
 
 async def test_each_api_key_has_sessions_of_its_own(start_proxy: StartProxy) -> None:
@@ -157,9 +153,7 @@ PRIVATE = (
 
 
 @BINDS
-async def test_a_name_that_a_page_may_have_is_refused(
-    bind: str, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_name_that_a_page_may_have_is_refused(bind: str, start_proxy: StartProxy) -> None:
     """A page of evil.example whose name was pointed at 127.0.0.1 has this Host."""
     proxy = await start_proxy({"server.host": bind})
     for path in (CHAT, "/v1/models", "/v1/files", "/mlx-stack/status", "/metrics", "/"):
@@ -167,7 +161,7 @@ async def test_a_name_that_a_page_may_have_is_refused(
             assert await raw_status(proxy, path, host) == 403
     for host in FOREIGN:
         assert await raw_status(proxy, CHAT, host) == 403, host
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
 @BINDS
@@ -193,9 +187,7 @@ async def test_the_operator_may_allow_a_name(start_proxy: StartProxy) -> None:
         assert await raw_status(proxy, CHAT, host) == 403, host
 
 
-async def test_where_a_key_is_asked_for_the_name_is_free(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_where_a_key_is_asked_for_the_name_is_free(start_proxy: StartProxy) -> None:
     """A page has no key, under whatever name."""
     proxy = await start_proxy({"server.api_keys": ["k"], "server.admin_key": "a"})
     named = {"host": "llm.example.com"}
@@ -203,7 +195,7 @@ async def test_where_a_key_is_asked_for_the_name_is_free(
     assert (await ask(proxy, {**named, **bearer("k")})).status_code == 200
     assert (await proxy.client.get("/mlx-stack/status", headers=named)).status_code == 401
     assert (await proxy.client.get("/mlx-stack/", headers=named)).status_code == 200
-    assert len(upstream.calls) == 1
+    assert len(proxy.upstream.calls) == 1
 
 
 async def test_a_browser_is_never_allowed_across_origins(proxy: RunningProxy) -> None:
@@ -219,14 +211,12 @@ async def test_a_browser_is_never_allowed_across_origins(proxy: RunningProxy) ->
 
 
 @both
-async def test_any_model_name_can_be_answered(
-    streamed: bool, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_any_model_name_can_be_answered(streamed: bool, start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"reliability.escalation.unknown_models": "passthrough"})
-    upstream.always(text_stream("fine"))
+    proxy.upstream.always(text_stream("fine"))
     for model in ("a\r\nset-cookie: b=c", "a\0b", "m" * 512, "mödel €"):
         response = await ask(proxy, model=model, stream=streamed)
         assert response.status_code == 200
         assert "set-cookie" not in response.headers
         assert len(response.headers["x-mlx-stack-tier"]) <= 512
-        assert (await upstream.next_call()).json()["model"] == model
+        assert (await proxy.upstream.next_call()).json()["model"] == model

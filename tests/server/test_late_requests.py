@@ -15,7 +15,6 @@ from tests.server.conftest import StartProxy
 from tests.server.sockets import raw_answer, request
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
 
 PATHS = (
     CHAT,
@@ -76,10 +75,10 @@ async def test_bytes_now_and_then_only_help_until_the_last_moment(
 
 
 async def test_a_slow_body_in_time_is_answered(
-    upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_protocol, "SILENT_SECONDS", 0.5)
-    upstream.will(text_stream("ok"))
+    proxy.upstream.will(text_stream("ok"))
     content = json.dumps(body()).encode()
     reader, writer = await proxy.raw(request(CHAT, b"", f"content-length: {len(content)}"))
     for start in range(0, len(content), 10):

@@ -132,44 +132,40 @@ def call_delta(index: int) -> Json:
     return {"tool_calls": [one]}
 
 
-async def test_the_next_tier_gets_the_request_and_the_hint(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_the_next_tier_gets_the_request_and_the_hint(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(TWO)
-    upstream.will(endless({"reasoning": STUCK}), text_stream("All", " done."))
+    proxy.upstream.will(endless({"reasoning": STUCK}), text_stream("All", " done."))
     response = await ask(proxy)
     assert response.status_code == 200
     assert response.json()["choices"][0]["message"]["content"] == "All done."
     assert response.headers["x-mlx-stack-loop"] == "circuit_break;detector=generation"
     assert response.headers["x-mlx-stack-escalated-from"] == "fast"
     assert response.headers["x-mlx-stack-escalation-reason"] == "loop_detected"
-    first, second = upstream.calls
+    first, second = proxy.upstream.calls
     assert await first.left_within(SECOND), "the model is stopped at once"
     assert "the same text again and again" in str(messages_of(second)[-1]["content"])
     loops = {"detector": "generation", "action": "circuit_break"}
     await until_metric(proxy, "mlx_stack_loops_total", 1, **loops)
 
 
-async def test_after_text_the_next_tiers_call_joins_it(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_after_text_the_next_tiers_call_joins_it(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(TWO)
     good = Reply.sse(ROLE, data(chunk(call_delta(0))), data(chunk({}, finish="tool_calls")), DONE)
-    upstream.will(endless({"content": STUCK}), good)
+    proxy.upstream.will(endless({"content": STUCK}), good)
     response = await ask(proxy, stream=True, tools=TOOLS)
     assert text_of(response.content).startswith(STUCK)
     assert finishes(response) == ["tool_calls"]
     assert '"name":"look"' in response.text.replace('": ', '":')
-    first, second = upstream.calls
+    first, second = proxy.upstream.calls
     assert await first.left_within(SECOND)
     assert "the same text again and again" in str(messages_of(second)[-1]["content"])
 
 
 async def test_after_text_a_second_loop_ends_the_stream_with_the_error(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    start_proxy: StartProxy,
 ) -> None:
     proxy = await start_proxy({"reliability.escalation.max_retries_before_escalate": 1})
-    upstream.will(endless({"content": STUCK}), endless({"content": STUCK}))
+    proxy.upstream.will(endless({"content": STUCK}), endless({"content": STUCK}))
     response = await ask(proxy, stream=True)
     (error,) = [p["error"] for p in payloads(response.content) if p != "[DONE]" and "error" in p]
     assert response.content.endswith(DONE)
@@ -177,18 +173,16 @@ async def test_after_text_a_second_loop_ends_the_stream_with_the_error(
     assert error["detector"] == "generation"
     assert error["repeats"] == 10
     assert len(text_of(response.content)) <= len(STUCK) + 400
-    assert len(upstream.calls) == 2
-    assert await upstream.calls[0].left_within(SECOND)
+    assert len(proxy.upstream.calls) == 2
+    assert await proxy.upstream.calls[0].left_within(SECOND)
 
 
-async def test_on_break_stop_delivers_what_came_before(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_on_break_stop_delivers_what_came_before(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({f"{RULES}.on_break": "stop"})
-    upstream.will(endless({"content": STUCK}))
+    proxy.upstream.will(endless({"content": STUCK}))
     response = await ask(proxy)
     assert response.status_code == 200
-    assert await upstream.calls[0].left_within(SECOND)
+    assert await proxy.upstream.calls[0].left_within(SECOND)
     (choice,) = response.json()["choices"]
     assert choice["finish_reason"] == "stop"
     assert choice["message"]["content"] == STUCK
@@ -196,17 +190,15 @@ async def test_on_break_stop_delivers_what_came_before(
 
 
 @pytest.mark.specification(20)
-async def test_repeated_calls_are_cut_and_two_delivered(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_repeated_calls_are_cut_and_two_delivered(proxy: RunningProxy) -> None:
     calls = [data(chunk(call_delta(index))) for index in range(9)]
-    upstream.will(Reply.sse(ROLE, *calls, SILENCE))
+    proxy.upstream.will(Reply.sse(ROLE, *calls, SILENCE))
     response = await ask(proxy, stream=True, tools=TOOLS)
     assert response.status_code == 200
     assert response.headers["x-mlx-stack-truncated"] == "repeated_tool_calls"
     assert response.headers["x-mlx-stack-loop"] == "warning;detector=repeated_tool_calls"
     assert response.headers["x-mlx-stack-attempts"] == "1"
-    assert await upstream.calls[0].left_within(SECOND)
+    assert await proxy.upstream.calls[0].left_within(SECOND)
     found = [call for one in deltas(response) for call in one.get("tool_calls", ())]
     assert [one["id"] for one in found] == ["call_0", "call_1"]
     assert finishes(response) == ["tool_calls"]
@@ -228,11 +220,9 @@ async def used(proxy: Any) -> int:
 
 
 @pytest.mark.parametrize("on_break", ["error", "stop"])
-async def test_a_text_that_was_cut(
-    on_break: str, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.will(stream(text_chunks(*[LAP] * 400), usage=False))
+async def test_a_text_that_was_cut(on_break: str, start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"reliability.loop_detection.on_break": on_break})
+    proxy.upstream.will(stream(text_chunks(*[LAP] * 400), usage=False))
     response = await ask(proxy, NAMED, stream=True)
     assert "circuit_break;detector=generation" in response.text + str(response.headers)
     text = (await proxy.client.get("/metrics")).text

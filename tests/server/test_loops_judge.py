@@ -125,13 +125,13 @@ async def test_a_second_verdict_on_a_task_is_proof(
 
 
 async def test_an_agent_that_stops_calling_by_itself_is_let_through(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    start_proxy: StartProxy,
 ) -> None:
-    upstream.otherwise = with_judge(text_stream(SURE), new_call)
     proxy = await start_proxy(ON)
+    proxy.upstream.otherwise = with_judge(text_stream(SURE), new_call)
     await turn(proxy, 29)
     await until_metric(proxy, QUESTIONS, 1, result="answered")
-    upstream.otherwise = text_stream("I can not find it.")
+    proxy.upstream.otherwise = text_stream("I can not find it.")
     response = await turn(proxy, 30)
     assert text_of(response.content) == "I can not find it."
     assert response.headers["x-mlx-stack-loop"] == "warning;detector=judge"
@@ -149,42 +149,34 @@ async def test_an_agent_that_stops_calling_by_itself_is_let_through(
     ],
 )
 async def test_no_answer_and_no_loop(
-    answer: Reply,
-    result: str,
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    monkeypatch: pytest.MonkeyPatch,
+    answer: Reply, result: str, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It isn't asked again before 13 or 15 turns: tests/loop_detection/test_loop_model.py."""
     monkeypatch.setattr(ask_loop_model, "SECONDS", 0.5 if result == "timed_out" else 30.0)
-    upstream.otherwise = with_judge(answer, new_call)
     proxy = await start_proxy(ON)
+    proxy.upstream.otherwise = with_judge(answer, new_call)
     await turn(proxy, 29)
     await until_metric(proxy, QUESTIONS, 1, result=result)
     assert [(await turn(proxy, n)).status_code for n in (30, 35)] == [200, 200]
-    assert len(questions(upstream)) == 1
+    assert len(questions(proxy.upstream)) == 1
 
 
-async def test_nobody_waits_for_it_and_it_ends_with_the_proxy(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.otherwise = with_judge(Reply.sse(SILENCE), new_call)
+async def test_nobody_waits_for_it_and_it_ends_with_the_proxy(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(ON)
+    proxy.upstream.otherwise = with_judge(Reply.sse(SILENCE), new_call)
     assert [(await turn(proxy, n)).status_code for n in (29, 30, 35)] == [200] * 3
-    question = await upstream.next_call()
+    question = await proxy.upstream.next_call()
     await question.whole.wait()
     while not is_question(question):
-        question = await upstream.next_call()
+        question = await proxy.upstream.next_call()
         await question.whole.wait()
     proxy.server.should_exit = True
     assert await question.left_within(5)
 
 
-async def test_its_tokens_are_the_sessions(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.otherwise = with_judge(text_stream(SURE), new_call)
+async def test_its_tokens_are_the_sessions(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(ON)
+    proxy.upstream.otherwise = with_judge(text_stream(SURE), new_call)
     named = {"X-MLX-Stack-Session": "run-9"}
 
     async def used() -> int:

@@ -83,25 +83,23 @@ async def test_calls_that_bring_nothing_new_are_asked_about_and_broken_at_last(
     assert await metric(proxy, "loop_questions", answer="other") == 1
 
 
-async def test_a_lost_agent_is_broken_at_last(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.otherwise = in_turn("look", "read")
+async def test_a_lost_agent_is_broken_at_last(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({f"{RULES}.no_progress.hard": 12, f"{RULES}.on_break": "error"})
+    proxy.upstream.otherwise = in_turn("look", "read")
     agent = await lost(proxy, 14)
     error = checked_error(agent.responses[-1], 422, "loop_detected")
     assert (error["detector"], error["repeats"]) == ("no_progress", 12)
-    upstream.will(text_stream("Nothing was found."))
+    proxy.upstream.will(text_stream("Nothing was found."))
     assert (await agent.turn()).status_code == 200, "an answer ends the task"
 
 
 @pytest.mark.parametrize(("reply", "answer"), [("look", "same"), ("read", "other"), ("", "empty")])
 async def test_what_the_next_tier_answers_is_counted(
-    upstream: ScriptedServer, start_proxy: StartProxy, reply: str, answer: str
+    start_proxy: StartProxy, reply: str, answer: str
 ) -> None:
     proxy = await start_proxy(TWO)
-    upstream.will(calling("look"), calling("look"))
-    upstream.will(calling(reply) if reply else text_stream(""))
+    proxy.upstream.will(calling("look"), calling("look"))
+    proxy.upstream.will(calling(reply) if reply else text_stream(""))
     await Agent(proxy).run(2)
     for one in ("same", "other", "empty"):
         assert await metric(proxy, "loop_questions", answer=one) == (one == answer)
@@ -134,7 +132,7 @@ async def test_the_third_reply_that_is_nearly_the_same_breaks(
 
 
 async def test_a_session_without_a_name_is_held_against_its_own_transcript(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    start_proxy: StartProxy,
 ) -> None:
     """The same script may run again, or twice at a time: its replies are no loop."""
     proxy = await start_proxy(
@@ -144,7 +142,7 @@ async def test_a_session_without_a_name_is_held_against_its_own_transcript(
         messages: list[Json] = [{"role": "user", "content": "Why is the build red?"}]
         for n in range(3):
             text = TEXT.format(f"{n} of run {run}")
-            upstream.will(text_stream(text))
+            proxy.upstream.will(text_stream(text))
             response = await ask(proxy, messages=messages)
             if n < 2:
                 assert response.status_code == 200
@@ -186,15 +184,15 @@ async def test_each_key_of_001s_yaml_has_its_effect(
 
 
 async def test_report_changes_nothing_and_says_what_would_have_been_done(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    start_proxy: StartProxy,
 ) -> None:
-    upstream.otherwise = lambda call: calling("look")
     proxy = await start_proxy({**TWO, f"{RULES}.on_break": "report"})
+    proxy.upstream.otherwise = lambda call: calling("look")
     agent = Agent(proxy)
     await agent.run(6)
     assert all(response.status_code == 200 for response in agent.responses)
-    assert asked(upstream) == ["fast"] * 6
-    assert all(call.json()["messages"][-1]["role"] != "user" for call in upstream.calls[1:])
+    assert asked(proxy.upstream) == ["fast"] * 6
+    assert all(call.json()["messages"][-1]["role"] != "user" for call in proxy.upstream.calls[1:])
     assert agent.header(2) == "warning;detector=repetition"
     assert agent.header(4) == "circuit_break;detector=repetition"
     events = (await proxy.client.get("/mlx-stack/events")).json()["events"]
@@ -210,33 +208,29 @@ async def test_report_changes_nothing_and_says_what_would_have_been_done(
     assert await metric(proxy, "loops", action="circuit_break", detector="repetition") == 1
 
 
-async def test_report_lets_a_reply_go_round(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_report_lets_a_reply_go_round(start_proxy: StartProxy) -> None:
     whole = "I will look at the file again. " * 60
-    upstream.otherwise = lambda call: text_stream(
+    proxy = await start_proxy({f"{RULES}.on_break": "report"})
+    proxy.upstream.otherwise = lambda call: text_stream(
         *[whole[at : at + 31] for at in range(0, 1860, 31)]
     )
-    proxy = await start_proxy({f"{RULES}.on_break": "report"})
     response = await ask(proxy, stream=True)
     assert text_of(response.content) == whole
     assert await metric(proxy, "loops", action="circuit_break", detector="generation") == 1
     assert await metric(proxy, "tokens_saved") == 0
 
 
-async def test_a_batch_of_a_hundred_is_finished(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_batch_of_a_hundred_is_finished(start_proxy: StartProxy) -> None:
     """deer-flow#2511, gemini-cli#5873: renames that each return nothing, with the defaults."""
-    upstream.otherwise = in_turn("note")
     proxy = await start_proxy(TWO)
+    proxy.upstream.otherwise = in_turn("note")
     agent = Agent(proxy, lambda name: "")
     await agent.run(100)
     assert {response.status_code for response in agent.responses} == {200}
-    upstream.will(text_stream("All 100 are renamed."))
+    proxy.upstream.will(text_stream("All 100 are renamed."))
     agent.follow_up(agent.responses[-1])
     assert "All 100" in (await agent.turn()).text
     headers = [agent.header(n) for n in range(1, 102)]
     assert headers.count("warning;detector=no_progress") == len([h for h in headers if h]) == 3
-    assert asked(upstream).count("standard") == 2, "asked about after 30 calls, and after 80"
+    assert asked(proxy.upstream).count("standard") == 2, "asked about after 30 calls, and after 80"
     assert await metric(proxy, "loop_questions", answer="other") == 2

@@ -46,14 +46,12 @@ def events(response: httpx.Response) -> list[Json]:
 # What goes up
 
 
-async def test_litellm_sees_a_chat_completion_alone(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(text_stream())
+async def test_litellm_sees_a_chat_completion_alone(proxy: RunningProxy) -> None:
+    proxy.upstream.will(text_stream())
     betas = {"anthropic-version": "2023-06-01", "anthropic-beta": "some-2025-01-01"}
     reply = await ask(proxy, betas, system="Be short.", thinking={"type": "adaptive"}, new_field=1)
     assert reply.status_code == 200
-    call = upstream.calls[0]
+    call = proxy.upstream.calls[0]
     assert call.target == "/v1/chat/completions"
     assert not [name for name, _ in call.headers if name.startswith("anthropic")]
     body = call.json()
@@ -76,10 +74,8 @@ def bad_call() -> Reply:
     return stream(with_role(BAD, finish="tool_calls"))
 
 
-async def test_what_the_model_did_wrong_costs_one_try(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(bad_call())
+async def test_what_the_model_did_wrong_costs_one_try(proxy: RunningProxy) -> None:
+    proxy.upstream.always(bad_call())
     for streamed in (False, True):
         reply = await ask(proxy, tools=[TOOL], stream=streamed)
         assert reply.status_code == 424
@@ -91,9 +87,9 @@ async def test_what_the_model_did_wrong_costs_one_try(
 
 
 async def test_an_overflow_is_said_in_the_words_that_make_a_client_compact(
-    upstream: ScriptedServer, proxy: RunningProxy
+    proxy: RunningProxy,
 ) -> None:
-    upstream.always(litellm_error(400, "prompt is too long: 9000 tokens > 8000 maximum"))
+    proxy.upstream.always(litellm_error(400, "prompt is too long: 9000 tokens > 8000 maximum"))
     reply = await ask(proxy, stream=True)
     assert reply.status_code == 400
     error = reply.json()["error"]
@@ -101,9 +97,7 @@ async def test_an_overflow_is_said_in_the_words_that_make_a_client_compact(
     assert error["message"] == "prompt is too long: 8001 tokens > 8000 maximum"
 
 
-async def test_what_is_refused_before_a_model_is_asked(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_what_is_refused_before_a_model_is_asked(start_proxy: StartProxy) -> None:
     """Each mistake: tests/wire/test_messages_request.py."""
     proxy = await start_proxy({"server.api_keys": ["sk-right"]})
     replies = [
@@ -116,14 +110,12 @@ async def test_what_is_refused_before_a_model_is_asked(
     types = [reply.json()["error"]["type"] for reply in replies[:2]]
     assert types == ["authentication_error", "invalid_request_error"]
     assert replies[0].headers["x-should-retry"] == "false"
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
     assert (await proxy.client.head("/api/hello")).status_code == 404
 
 
-async def test_a_stream_that_breaks_ends_with_an_error(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(Reply.sse(ROLE, TEXT, RESET))
+async def test_a_stream_that_breaks_ends_with_an_error(proxy: RunningProxy) -> None:
+    proxy.upstream.will(Reply.sse(ROLE, TEXT, RESET))
     reply = await ask(proxy, stream=True)
     assert reply.status_code == 200
     *_, delta, error = events(reply)
@@ -135,10 +127,10 @@ async def test_a_stream_that_breaks_ends_with_an_error(
 # Signs of life
 
 
-async def test_a_ping_begins_the_stream(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_a_ping_begins_the_stream(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"stream.keepalive_seconds": 0.05})
     go_on = asyncio.Event()
-    upstream.will(Reply.sse(Wait(go_on), *text_stream("Here.").pieces))
+    proxy.upstream.will(Reply.sse(Wait(go_on), *text_stream("Here.").pieces))
     async with proxy.client.stream("POST", PATH, json={**ASKED, "stream": True}) as reply:
         seen = b""
         async for part in reply.aiter_bytes():
@@ -151,12 +143,10 @@ async def test_a_ping_begins_the_stream(upstream: ScriptedServer, start_proxy: S
     assert seen.endswith(b'data: {"type":"message_stop"}\n\n')
 
 
-async def test_by_default_the_status_stays_free(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(Reply.sse(SILENCE))
+async def test_by_default_the_status_stays_free(proxy: RunningProxy) -> None:
+    proxy.upstream.will(Reply.sse(SILENCE))
     asking = asyncio.create_task(ask(proxy, stream=True))
-    await upstream.next_call()
+    await proxy.upstream.next_call()
     run: Any = next(iter(proxy.services.exchanges))
     limits = run._limits
     assert limits._next_sign_at() == limits._exchange.request.started + 240
@@ -167,11 +157,11 @@ async def test_by_default_the_status_stays_free(
 # Names, tokens, models
 
 
-async def test_a_model_that_is_no_tiers_passes_through_as_it_came(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.models = ("fast", "standard", "claude-in-the-cloud")
-    upstream.will(Reply.json({"type": "message", "content": []}), Reply.json({"input_tokens": 3}))
+async def test_a_model_that_is_no_tiers_passes_through_as_it_came(proxy: RunningProxy) -> None:
+    proxy.upstream.models = ("fast", "standard", "claude-in-the-cloud")
+    proxy.upstream.will(
+        Reply.json({"type": "message", "content": []}), Reply.json({"input_tokens": 3})
+    )
     content = b'{"model":  "claude-in-the-cloud", "thinking": {"type": "adaptive"}}'
     for path in (f"{PATH}?beta=true", f"{PATH}/count_tokens"):
         reply = await proxy.client.post(
@@ -180,20 +170,18 @@ async def test_a_model_that_is_no_tiers_passes_through_as_it_came(
             headers={"content-type": "application/json", "x-api-key": "sk-mine"},
         )
         assert reply.headers["x-mlx-stack-mode"] == "passthrough"
-        call = upstream.calls[-1]
+        call = proxy.upstream.calls[-1]
         assert (call.target, bytes(call.body)) == (path, content)
 
 
-async def test_tokens_are_counted_without_a_model(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_tokens_are_counted_without_a_model(proxy: RunningProxy) -> None:
     odd = [{"type": "document", "source": {"type": "base64", "data": "…"}}, {"type": "new"}]
     body = {**ASKED, "tools": [SEARCH, TOOL], "messages": [{"role": "user", "content": odd}]}
     del body["max_tokens"]
     reply = await proxy.client.post(f"{PATH}/count_tokens?beta=true", json=body)
     assert reply.status_code == 200
     assert reply.json()["input_tokens"] > 10
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
 async def test_models_in_both_shapes(upstream: ScriptedServer, start_proxy: StartProxy) -> None:

@@ -42,11 +42,9 @@ def asking(webhook: ScriptedServer, **more: Any) -> Json:
     return {"observability.notify": {"url": webhook.url + SECRET, **more}}
 
 
-async def test_a_failed_request_is_told(
-    upstream: ScriptedServer, start_proxy: StartProxy, webhook: ScriptedServer
-) -> None:
+async def test_a_failed_request_is_told(start_proxy: StartProxy, webhook: ScriptedServer) -> None:
     proxy = await start_proxy(asking(webhook))
-    upstream.will(litellm_error(500, "no"))
+    proxy.upstream.will(litellm_error(500, "no"))
     failed = await ask(proxy, {"X-MLX-Stack-Agent": "night"})
     call = await webhook.next_call()
     assert (call.method, call.target) == ("POST", SECRET)

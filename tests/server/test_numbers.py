@@ -13,7 +13,7 @@ from tests.server.failing import SETTINGS, TEXT_CALL
 from tests.server.looping import STUCK, endless
 from tests.support.replies import ROLE, litellm_error, stream, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import CLOSE, SILENCE, Reply, ScriptedServer
+from tests.support.scripted_server import CLOSE, SILENCE, Reply
 
 COUNTERS = re.compile(r"mlx_stack_(\w+?)(?:_total)?(?:\{(.*)\})? (\S+)")
 UNSTEADY = ("tokens", "tokens_saved")  # estimated where no usage came
@@ -38,16 +38,14 @@ async def counted(proxy: RunningProxy) -> dict[str, float]:
     return found
 
 
-async def test_each_failure_is_counted_once(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_each_failure_is_counted_once(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(SETTINGS)
     well = by_model()  # the tool call that the tests' tools allow, or text
 
     async def serve(*replies: Reply, tools: bool = False) -> int:
-        upstream.will(*replies, *[well] * 3)
+        proxy.upstream.will(*replies, *[well] * 3)
         response = await ask(proxy, **({"tools": TOOLS} if tools else {}))
-        upstream.script.clear()
+        proxy.upstream.script.clear()
         return response.status_code
 
     assert await serve(text_stream()) == 200

@@ -19,7 +19,6 @@ from mlx_stack_proxy.wire.fields import MAX_DEPTH
 from tests.server.conftest import StartProxy
 from tests.support.replies import stream, with_role
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
 
 Json = dict[str, Any]
 SCHEMA: Json = {
@@ -274,13 +273,13 @@ async def send(proxy: RunningProxy, path: str, body: Json) -> httpx.Response:
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_no_odd_field_makes_our_own_code_raise(
-    upstream: ScriptedServer, start_proxy: StartProxy, faults: list[str], name: str
+    start_proxy: StartProxy, faults: list[str], name: str
 ) -> None:
     proxy = await start_proxy({"upstream.api_key_env": "PATH"})  # a key of ours: bodies are read
-    upstream.always(BAD_CALL)
+    proxy.upstream.always(BAD_CALL)
     path, body = REQUESTS[name]
     await send(proxy, path, body)
-    assert upstream.calls or path.endswith("count_tokens"), "as it is, a model is asked"
+    assert proxy.upstream.calls or path.endswith("count_tokens"), "as it is, a model is asked"
     bad = []
     for place in places(body):
         for odd in ODD:
@@ -311,7 +310,7 @@ ODD_TYPES: list[tuple[str, tuple[Any, ...], Any]] = [
 ]
 
 
-async def test_odd_types_are_refused(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+async def test_odd_types_are_refused(proxy: RunningProxy) -> None:
     """Each is named, and nothing is asked of a model, so that no stage sees it."""
     for name, place, odd in ODD_TYPES:
         path, body = REQUESTS[name]
@@ -319,15 +318,15 @@ async def test_odd_types_are_refused(upstream: ScriptedServer, proxy: RunningPro
         assert reply.status_code == 400, (name, place)
         named = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)[1:]
         assert f"`{named}" in reply.text
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
 @pytest.mark.parametrize("name", REQUESTS)
 async def test_nesting_ends_at_the_edge(
-    upstream: ScriptedServer, start_proxy: StartProxy, faults: list[str], name: str
+    start_proxy: StartProxy, faults: list[str], name: str
 ) -> None:
     proxy = await start_proxy({"upstream.api_key_env": "PATH"})
-    upstream.always(BAD_CALL)
+    proxy.upstream.always(BAD_CALL)
     path, body = REQUESTS[name]
     parts = [key for key, value in body.items() if isinstance(value, dict | list)]
     for key in [*parts, "x"]:
@@ -349,15 +348,15 @@ STRINGS: list[tuple[str, tuple[Any, ...]]] = [
 
 
 async def test_json_in_a_string_may_be_nested_as_it_likes(
-    upstream: ScriptedServer, proxy: RunningProxy, faults: list[str]
+    proxy: RunningProxy, faults: list[str]
 ) -> None:
     """It is text to the protocol, and whoever reads it expects anything."""
-    upstream.always(BAD_CALL)
+    proxy.upstream.always(BAD_CALL)
     for levels in (300, 20_000):
         nested = "[" * levels + "]" * levels
         for name, place in STRINGS:
             path, body = REQUESTS[name]
-            asked = len(upstream.calls)
+            asked = len(proxy.upstream.calls)
             await send(proxy, path, changed(body, place, f'{{"at": {nested}}}'))
-            assert len(upstream.calls) > asked
+            assert len(proxy.upstream.calls) > asked
     assert faults == []

@@ -14,13 +14,11 @@ from tests.server.polling import metric_value
 from tests.support.ports import free_port
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import RESET, Call, Reply, ScriptedServer
+from tests.support.scripted_server import RESET, Call, Reply
 
 
-async def test_models_lists_auto_and_the_tiers_first(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.models = ("embedder", "fast", "standard", "whisper")
+async def test_models_lists_auto_and_the_tiers_first(proxy: RunningProxy) -> None:
+    proxy.upstream.models = ("embedder", "fast", "standard", "whisper")
     response = await proxy.client.get("/v1/models")
     assert response.status_code == 200
     listed = response.json()
@@ -28,17 +26,15 @@ async def test_models_lists_auto_and_the_tiers_first(
     names = [model["id"] for model in listed["data"]]
     assert names == ["auto", "fast", "standard", "embedder", "whisper"]
     assert all(model["object"] == "model" for model in listed["data"])
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
 @pytest.mark.parametrize(
     "answer", [litellm_error(503, "starting"), Reply.raw(RESET)], ids=["503", "reset"]
 )
-async def test_not_ready_when_litellm_is_not(
-    answer: Reply, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_not_ready_when_litellm_is_not(answer: Reply, proxy: RunningProxy) -> None:
     for path in ("/health/liveliness", "/health/readiness", "/v1/models"):
-        upstream.routes["GET", path] = answer
+        proxy.upstream.routes["GET", path] = answer
     assert (await proxy.client.get("/ready")).status_code == 503
 
 
@@ -67,10 +63,8 @@ async def test_metrics_tell_what_the_process_takes(proxy: RunningProxy) -> None:
         os.close(opened)
 
 
-async def test_metrics_have_no_label_that_a_client_makes_up(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(text_stream())
+async def test_metrics_have_no_label_that_a_client_makes_up(proxy: RunningProxy) -> None:
+    proxy.upstream.always(text_stream())
     await ask(proxy, {"X-MLX-Stack-Session": "session-xyzzy"}, model="model-xyzzy", user="xyzzy")
     await proxy.client.get("/v1/path-xyzzy")
     ours = (await proxy.client.get("/metrics")).text
@@ -83,30 +77,28 @@ async def test_metrics_have_no_label_that_a_client_makes_up(
 
 
 async def test_models_are_not_listed_with_our_key_where_others_can_ask(
-    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+    start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-ours")
     proxy = await start_proxy({"server.host": "0.0.0.0"})
     asked: list[str | None] = []
-    own_reply = upstream.own_reply
+    own_reply = proxy.upstream.own_reply
 
     def noted(call: Call) -> Reply | None:
         asked.append(call.header("authorization"))
         return own_reply(call)
 
-    monkeypatch.setattr(upstream, "own_reply", noted)
+    monkeypatch.setattr(proxy.upstream, "own_reply", noted)
     await proxy.client.get("/v1/models")
     await proxy.client.get("/v1/models/fast", headers={"Authorization": "Bearer sk-theirs"})
     assert asked == [None, "Bearer sk-theirs"]
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/fast"])
-async def test_a_list_of_models_that_is_none_is_an_error(
-    path: str, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.routes["GET", "/v1/models"] = Reply.json(b"<html>")
+async def test_a_list_of_models_that_is_none_is_an_error(path: str, proxy: RunningProxy) -> None:
+    proxy.upstream.routes["GET", "/v1/models"] = Reply.json(b"<html>")
     checked_error(await proxy.client.get(path), 502, "all_tiers_failed")
-    upstream.routes["GET", "/v1/models"] = Reply.json(b"<html>", status=502)
+    proxy.upstream.routes["GET", "/v1/models"] = Reply.json(b"<html>", status=502)
     assert (await proxy.client.get(path)).status_code == 502
 
 

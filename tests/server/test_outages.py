@@ -36,26 +36,26 @@ async def kinds(client: httpx.AsyncClient) -> list[str]:
 
 @pytest.mark.parametrize(("status", "wrong"), [(404, "upstream.base_url"), (500, "the key")])
 async def test_an_answer_without_a_list_has_its_cause(
-    status: int, wrong: str, upstream: ScriptedServer, proxy: RunningProxy
+    status: int, wrong: str, proxy: RunningProxy
 ) -> None:
-    upstream.routes["GET", "/v1/models"] = Reply.json({}, status)
+    proxy.upstream.routes["GET", "/v1/models"] = Reply.json({}, status)
     ready = await got(proxy.client, "/ready")
     assert ready["litellm"].endswith(f"is {wrong} right?")
 
 
 async def test_litellm_goes_and_comes_back(
-    upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reachability, "INTERVAL_SECONDS", 0.01)
     assert (await got(proxy.client, "/mlx-stack/status"))["litellm"] == "ok"
-    await upstream.stop()
+    await proxy.upstream.stop()
     for _ in range(2):
         assert (await ask(proxy)).status_code == 503
     status = await got(proxy.client, "/mlx-stack/status")
     assert "refused" in status["litellm"]
     down = (await got(proxy.client, "/mlx-stack/report"))["outages"]
     assert [(one["what"], one["until"]) for one in down] == [("litellm", None)]
-    await upstream.listen()
+    await proxy.upstream.listen()
     await until(lambda: not proxy.services.upstream.reach.why)
     await proxy.services.journal.written()
     of_litellm = [kind for kind in await kinds(proxy.client) if kind.startswith("upstream")]
@@ -66,28 +66,24 @@ async def test_litellm_goes_and_comes_back(
     assert (await got(proxy.client, "/mlx-stack/status"))["litellm"] == "ok"
 
 
-async def test_the_next_answer_says_that_it_is_back(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    await upstream.stop()
+async def test_the_next_answer_says_that_it_is_back(proxy: RunningProxy) -> None:
+    await proxy.upstream.stop()
     assert (await ask(proxy)).status_code == 503
-    await upstream.listen()
-    upstream.will(text_stream())
+    await proxy.upstream.listen()
+    proxy.upstream.will(text_stream())
     assert (await ask(proxy)).status_code == 200
     assert "upstream_up" in await kinds(proxy.client)
 
 
-async def test_the_event_of_a_failed_request_says_why(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    await upstream.stop()
+async def test_the_event_of_a_failed_request_says_why(proxy: RunningProxy) -> None:
+    await proxy.upstream.stop()
     assert (await ask(proxy)).status_code == 503
     events = (await got(proxy.client, "/mlx-stack/events"))["events"]
     [failed] = [event["detail"] for event in events if event["kind"] == "exhausted"]
     assert failed["why"] == "the connection was refused"
     exchange = await got(proxy.client, "/mlx-stack/exchanges/last")
     assert "took no connection (the connection was refused" in exchange["why"]
-    await upstream.listen()
+    await proxy.upstream.listen()
 
 
 async def test_a_tier_whose_server_is_gone(start_proxy: StartProxy) -> None:

@@ -18,14 +18,14 @@ WORDS = [f"w{n}" for n in range(50)]
 @pytest.mark.parametrize("counts_along", [True, False])
 @pytest.mark.parametrize("streams", [True, False])
 async def test_a_limit_that_upstream_ignores_is_kept(
-    streams: bool, counts_along: bool, upstream: ScriptedServer, proxy: RunningProxy
+    streams: bool, counts_along: bool, proxy: RunningProxy
 ) -> None:
     """The session has used what the client is told, whoever has counted it."""
     pieces = [chunk({"content": f"{word} "}) for word in WORDS]
     if counts_along:
         for number, piece in enumerate(pieces, 1):
             piece["usage"] = {"prompt_tokens": 9, "completion_tokens": number}
-    upstream.always(lambda _: Reply.sse(ROLE, *map(data, pieces), SILENCE))
+    proxy.upstream.always(lambda _: Reply.sse(ROLE, *map(data, pieces), SILENCE))
     response = await ask(proxy, AGENT, max_tokens=10, **(WITH_USAGE if streams else {}))
     if streams:
         text, finish = text_of(response.content), finishes(response)
@@ -46,13 +46,13 @@ async def test_a_limit_that_upstream_ignores_is_kept(
 
 @pytest.mark.specification(15)
 async def test_a_client_whose_limit_is_lowered_is_told_and_so_is_the_log(
-    upstream: ScriptedServer, proxy: RunningProxy, capsys: pytest.CaptureFixture[str]
+    proxy: RunningProxy, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    upstream.always(text_stream())
+    proxy.upstream.always(text_stream())
     for streams in (False, True):
         response = await ask(proxy, max_tokens=100_000, stream=streams)
         assert response.headers["x-mlx-stack-max-tokens"] == "16384;asked=100000"
-    assert {call.json()["max_tokens"] for call in upstream.calls} == {16_384}
+    assert {call.json()["max_tokens"] for call in proxy.upstream.calls} == {16_384}
     for given in ({"max_tokens": 8000}, {}):
         assert "x-mlx-stack-max-tokens" not in (await ask(proxy, **given)).headers
     log = capsys.readouterr().err
@@ -65,12 +65,12 @@ async def test_a_client_whose_limit_is_lowered_is_told_and_so_is_the_log(
     ("asked", "sent"), [({}, 2048), ({"max_tokens": 8000}, 4096), ({"max_tokens": 1000}, 1000)]
 )
 async def test_enforced_limits_for_tool_calls_are_sent(
-    asked: dict[str, int], sent: int, upstream: ScriptedServer, start_proxy: StartProxy
+    asked: dict[str, int], sent: int, start_proxy: StartProxy
 ) -> None:
-    upstream.always(text_stream())
     proxy = await start_proxy(budget(tool_calls={"apply": "enforce"}))
+    proxy.upstream.always(text_stream())
     response = await ask(proxy, **asked)
-    assert upstream.calls[0].json()["max_tokens"] == sent
+    assert proxy.upstream.calls[0].json()["max_tokens"] == sent
     lowered = response.headers.get("x-mlx-stack-max-tokens")
     assert lowered == ("4096;asked=8000" if sent == 4096 else None)
 

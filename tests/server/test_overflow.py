@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.catalogue import good
 from tests.server.asking import ask
-from tests.server.climbing import asked, three_tiers
+from tests.server.climbing import asked
 from tests.server.conftest import StartProxy
 from tests.support.replies import litellm_error
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
@@ -40,36 +40,32 @@ def limits(upstream: ScriptedServer) -> list[int]:
 
 @pytest.mark.parametrize("more", [{}, {"max_tokens": 3000}, {"max_tokens": 30_000}])
 async def test_the_same_tier_answers_with_what_is_left(
-    more: dict[str, Any], upstream: ScriptedServer, start_proxy: StartProxy
+    more: dict[str, Any], three_tiers: StartProxy
 ) -> None:
-    proxy = await three_tiers(upstream, start_proxy)
-    upstream.always(serving(WINDOW, 6000))
+    proxy = await three_tiers()
+    proxy.upstream.always(serving(WINDOW, 6000))
     response = await ask(proxy, messages=PROMPT, **more)
     assert response.status_code == 200, response.text
-    assert asked(upstream) == ["fast", "fast"]
-    assert limits(upstream)[1] == WINDOW - 6000
+    assert asked(proxy.upstream) == ["fast", "fast"]
+    assert limits(proxy.upstream)[1] == WINDOW - 6000
     assert "x-mlx-stack-escalated-from" not in response.headers
     if more:
         note = response.headers["x-mlx-stack-max-tokens"]
         assert note == f"{WINDOW - 6000};asked={more['max_tokens']}"
     # The window is learnt: no further request fails for it.
     response = await ask(proxy, messages=PROMPT)
-    assert (response.status_code, len(upstream.calls)) == (200, 3)
+    assert (response.status_code, len(proxy.upstream.calls)) == (200, 3)
 
 
-async def test_a_limit_of_ours_as_large_as_the_window(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy)
-    upstream.always(serving(2048, 30))
+async def test_a_limit_of_ours_as_large_as_the_window(three_tiers: StartProxy) -> None:
+    proxy = await three_tiers()
+    proxy.upstream.always(serving(2048, 30))
     for calls in (2, 3):
         assert (await ask(proxy)).status_code == 200
-        assert asked(upstream) == ["fast"] * calls
+        assert asked(proxy.upstream) == ["fast"] * calls
 
 
-async def test_a_server_that_stops_counting_at_its_window(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_server_that_stops_counting_at_its_window(three_tiers: StartProxy) -> None:
     """It names the least that the prompt can have, so the first answer is a guess."""
     words = (
         "maximum context length is {window} tokens. However, you requested {output} output tokens "
@@ -83,41 +79,37 @@ async def test_a_server_that_stops_counting_at_its_window(
         least = WINDOW - output + 1
         return litellm_error(400, words.format(window=WINDOW, output=output, least=least))
 
-    proxy = await three_tiers(upstream, start_proxy)
-    upstream.always(WhenWhole(choose))
+    proxy = await three_tiers()
+    proxy.upstream.always(WhenWhole(choose))
     response = await ask(proxy, messages=PROMPT, max_tokens=2200)
     assert response.status_code == 200, response.text
     # Before it answers with less and less, the larger tiers are asked.
-    assert limits(upstream) == [2200, 1100, 2200, 1100, 2200, 1100, 550]
+    assert limits(proxy.upstream) == [2200, 1100, 2200, 1100, 2200, 1100, 550]
 
 
-async def test_a_prompt_that_is_too_long_goes_to_the_larger_tier(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_prompt_that_is_too_long_goes_to_the_larger_tier(three_tiers: StartProxy) -> None:
     def choose(call: Call) -> Reply:
         if call.json()["model"] != "fast":
             return good(False)
         return litellm_error(400, "maximum context length is 4096 tokens, your prompt has 6000")
 
-    proxy = await three_tiers(upstream, start_proxy)
-    upstream.always(WhenWhole(choose))
+    proxy = await three_tiers()
+    proxy.upstream.always(WhenWhole(choose))
     assert (await ask(proxy, messages=PROMPT)).status_code == 200
-    assert asked(upstream) == ["fast", "standard"]
+    assert asked(proxy.upstream) == ["fast", "standard"]
 
 
-async def test_a_larger_tier_answers_if_next_to_nothing_is_left(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_larger_tier_answers_if_next_to_nothing_is_left(three_tiers: StartProxy) -> None:
     def choose(call: Call) -> Reply:
         small = serving(WINDOW, WINDOW - 300).choose(call)
         return small if call.json()["model"] == "fast" else good(False)
 
-    proxy = await three_tiers(upstream, start_proxy)
-    upstream.always(WhenWhole(choose))
+    proxy = await three_tiers()
+    proxy.upstream.always(WhenWhole(choose))
     assert (await ask(proxy, messages=PROMPT)).status_code == 200
-    assert asked(upstream) == ["fast", "standard"]
+    assert asked(proxy.upstream) == ["fast", "standard"]
     # Where no tier is larger, little is better than nothing.
-    upstream.calls.clear()
-    alone = await three_tiers(upstream, start_proxy, chain=["fast"])
+    proxy.upstream.calls.clear()
+    alone = await three_tiers(chain=["fast"])
     assert (await ask(alone, messages=PROMPT)).status_code == 200
-    assert (asked(upstream), limits(upstream)[-1]) == (["fast", "fast"], 300)
+    assert (asked(proxy.upstream), limits(proxy.upstream)[-1]) == (["fast", "fast"], 300)

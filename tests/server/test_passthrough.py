@@ -15,7 +15,7 @@ from tests.server.conftest import StartProxy
 from tests.support.ports import free_port
 from tests.support.replies import litellm_error
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import CLOSE, RESET, Reply, ScriptedServer, Wait
+from tests.support.scripted_server import CLOSE, RESET, Reply, Wait
 from tests.support.waiting import until
 
 OK = Reply.json({"ok": True})
@@ -23,30 +23,30 @@ BINARY = bytes(range(256)) * 40
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE", "OPTIONS"])
-async def test_any_method(method: str, upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(OK)
+async def test_any_method(method: str, proxy: RunningProxy) -> None:
+    proxy.upstream.will(OK)
     content = BINARY if method == "PATCH" else None
     target = "/v1/vector_stores/vs:1/files@2?purpose=a%20b&x=1&x=2&q=%C3%A9+%26"
     response = await proxy.client.request(method, target, content=content)
     assert response.status_code == 200
     assert response.content == OK.pieces[0]
     assert response.headers["x-mlx-stack-mode"] == "passthrough"
-    assert (upstream.calls[0].method, upstream.calls[0].target) == (method, target)
-    assert bytes(upstream.calls[0].body) == (content or b"")
+    assert (proxy.upstream.calls[0].method, proxy.upstream.calls[0].target) == (method, target)
+    assert bytes(proxy.upstream.calls[0].body) == (content or b"")
 
 
 @pytest.mark.parametrize(("path", "status"), [("/v1/embeddings", 200), ("/v1/rerank", 502)])
 async def test_embeddings_survive_a_connection_that_closes_instead_of_an_answer(
-    path: str, status: int, upstream: ScriptedServer, proxy: RunningProxy
+    path: str, status: int, proxy: RunningProxy
 ) -> None:
-    upstream.will(OK, Reply.raw(CLOSE), OK)
+    proxy.upstream.will(OK, Reply.raw(CLOSE), OK)
     body = {"model": "m", "input": "x"}
     assert (await proxy.client.post(path, json=body)).status_code == 200
     assert (await proxy.client.post(path, json=body)).status_code == status
 
 
-async def test_answers_without_a_body(upstream: ScriptedServer, proxy: RunningProxy) -> None:
-    upstream.will(
+async def test_answers_without_a_body(proxy: RunningProxy) -> None:
+    proxy.upstream.will(
         Reply.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 123\r\n\r\n"),
         Reply.raw(b"HTTP/1.1 204 No Content\r\n\r\n"),
         Reply(307, (("location", "/v1/elsewhere"),)),
@@ -59,36 +59,32 @@ async def test_answers_without_a_body(upstream: ScriptedServer, proxy: RunningPr
     assert response.headers["location"] == "/v1/elsewhere"
 
 
-async def test_a_path_that_two_servers_may_read_differently_is_refused(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_path_that_two_servers_may_read_differently_is_refused(proxy: RunningProxy) -> None:
     """Which: tests/engine/test_passthrough_paths.py."""
     checked_error(await proxy.client.get("/v1/files/a%2Fb"), 400, "invalid_request_error")
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
-async def test_headers_both_ways(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+async def test_headers_both_ways(proxy: RunningProxy) -> None:
     """Which: tests/engine/test_headers.py."""
     said = (("openai-organization", "org"), ("set-cookie", "token=1"), ("x-hop", "1"))
     date = ("date", "Thu, 01 Jan 1970 00:00:00 GMT")
-    upstream.will(OK.with_headers(*said, date, ("connection", "x-hop")))
+    proxy.upstream.will(OK.with_headers(*said, date, ("connection", "x-hop")))
     hop = {"Connection": "keep-alive, X-Secret-Hop", "X-Secret-Hop": "1"}
     response = await proxy.client.get("/v1/files", headers={"OpenAI-Beta": "v2", **hop})
-    call = upstream.calls[0]
+    call = proxy.upstream.calls[0]
     assert call.header("openai-beta") == "v2"
-    assert call.header("host") == f"127.0.0.1:{upstream.port}"
+    assert call.header("host") == f"127.0.0.1:{proxy.upstream.port}"
     assert call.header("x-secret-hop") is None
     assert response.headers["openai-organization"] == "org"
     assert len(response.headers.get_list("date")) == 1
     assert not {"set-cookie", "x-hop"} & set(response.headers)
 
 
-async def test_a_download_flows_while_it_comes(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_download_flows_while_it_comes(proxy: RunningProxy) -> None:
     go_on = asyncio.Event()
     events = (b"event: response.created\ndata: {}\n\n", b"data: [DONE]\n\n")
-    upstream.will(Reply.sse(events[0], Wait(go_on), events[1]))
+    proxy.upstream.will(Reply.sse(events[0], Wait(go_on), events[1]))
     seen = b""
     async with proxy.client.stream("POST", "/v1/completions", json={"prompt": "x"}) as response:
         async for piece in response.aiter_raw():
@@ -98,13 +94,11 @@ async def test_a_download_flows_while_it_comes(
     assert seen == b"".join(events)
 
 
-async def test_audio_and_compressed_bodies_are_not_touched(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_audio_and_compressed_bodies_are_not_touched(proxy: RunningProxy) -> None:
     speech = Reply(200, (("content-type", "audio/mpeg"),), (BINARY,), "chunked")
     packed = gzip.compress(b'{"ok": true}')
     head = (("content-type", "application/json"), ("content-encoding", "gzip"))
-    upstream.will(speech, Reply(200, head, (packed,)))
+    proxy.upstream.will(speech, Reply(200, head, (packed,)))
     response = await proxy.client.post("/v1/audio/speech", json={"input": "hi"})
     assert response.content == BINARY
     assert response.headers["content-type"] == "audio/mpeg"
@@ -113,13 +107,13 @@ async def test_audio_and_compressed_bodies_are_not_touched(
         assert response.headers["content-encoding"] == "gzip"
 
 
-async def test_upstreams_errors_as_they_are(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+async def test_upstreams_errors_as_they_are(proxy: RunningProxy) -> None:
     reply = litellm_error(429, "as it is", retry_after="7")
-    upstream.will(reply)
+    proxy.upstream.will(reply)
     response = await proxy.client.get("/v1/batches")
     assert (response.status_code, response.content) == (429, reply.pieces[0])
     assert response.headers["retry-after"] == "7"
-    assert len(upstream.calls) == 1
+    assert len(proxy.upstream.calls) == 1
 
 
 async def test_upstream_refuses_the_connection(start_proxy: StartProxy) -> None:
@@ -127,24 +121,24 @@ async def test_upstream_refuses_the_connection(start_proxy: StartProxy) -> None:
     checked_error(await proxy.client.get("/v1/files"), 503, "upstream_unavailable")
 
 
-async def test_a_large_upload_and_download(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+async def test_a_large_upload_and_download(proxy: RunningProxy) -> None:
     big = BINARY * 300  # 3 MB
-    upstream.will(Reply(200, (("content-type", "application/octet-stream"),), (big,)))
+    proxy.upstream.will(Reply(200, (("content-type", "application/octet-stream"),), (big,)))
     response = await proxy.client.post("/v1/files", content=big)
     assert response.content == big
-    assert bytes(upstream.calls[0].body) == big
+    assert bytes(proxy.upstream.calls[0].body) == big
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "HEAD"])
 async def test_one_request_after_another_on_one_connection(
-    method: str, upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path
+    method: str, start_proxy: StartProxy, tmp_path: Path
 ) -> None:
     """Whoever has a whole reply may ask again at once: to us, too, it is over then."""
     state = {"state.backend": "sqlite", "state.path": str(tmp_path / "state.db")}
     proxy = await start_proxy(state)
     whole = Reply.json({"usage": {"prompt_tokens": 5, "total_tokens": 5}})
     empty = Reply.raw(b"HTTP/1.1 200 OK\r\ncontent-length: 12\r\n\r\n")
-    upstream.always(empty if method == "HEAD" else whole)
+    proxy.upstream.always(empty if method == "HEAD" else whole)
     body = b'{"input": "x", "model": "e"}' if method == "POST" else b""
     ask = (
         f"{method} /v1/embeddings HTTP/1.1\r\nhost: 127.0.0.1:{proxy.port}\r\n"
@@ -160,7 +154,7 @@ async def test_one_request_after_another_on_one_connection(
             if method != "HEAD":
                 await reader.readexactly(length)
     writer.close()
-    assert len(upstream.calls) == 10
+    assert len(proxy.upstream.calls) == 10
 
 
 async def test_a_client_that_leaves_an_upload_that_nobody_takes_is_noticed(
@@ -190,10 +184,10 @@ async def test_a_client_that_leaves_an_upload_that_nobody_takes_is_noticed(
 
 
 async def test_an_answer_that_breaks_off_is_no_fault_of_ours(
-    upstream: ScriptedServer, proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
+    proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n"
-    upstream.will(Reply.raw(head, b'{"data": [', RESET))
+    proxy.upstream.will(Reply.raw(head, b'{"data": [', RESET))
     with pytest.raises(httpx.RemoteProtocolError):
         await proxy.client.post("/v1/embeddings", json={"model": "e", "input": "x"})
     said = capfd.readouterr().err

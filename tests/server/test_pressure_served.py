@@ -77,11 +77,9 @@ async def test_a_proxy_reads_it(upstream: ScriptedServer, start_proxy: StartProx
     assert (await proxy.client.get("/ready")).json()["memory_pressure"]["source"] == "host"
 
 
-async def test_a_proxy_whose_source_is_not_there_serves_on(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.always(text_stream())
+async def test_a_proxy_whose_source_is_not_there_serves_on(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(reading_from(f"http://127.0.0.1:{free_port()}/"))
+    proxy.upstream.always(text_stream())
 
     async def trouble() -> Any:
         found = (await proxy.client.get("/ready")).json()["memory_pressure"]

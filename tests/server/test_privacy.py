@@ -35,10 +35,8 @@ def lines(capfd: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out + err).splitlines() if line.startswith("{")]
 
 
-async def test_one_line_an_exchange(
-    upstream: ScriptedServer, proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
-) -> None:
-    upstream.always(text_stream("A wombat ", "says hello."))
+async def test_one_line_an_exchange(proxy: RunningProxy, capfd: pytest.CaptureFixture[str]) -> None:
+    proxy.upstream.always(text_stream("A wombat ", "says hello."))
     seen = [await ask(proxy, HEADERS), await ask(proxy, HEADERS, stream=True)]
     logged = lines(capfd)
     for response in seen:
@@ -60,10 +58,10 @@ FAULTS: dict[str, Reply] = {
 
 
 async def test_faults_are_logged_without_what_was_said(
-    upstream: ScriptedServer, proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
+    proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for name, streamed in itertools.product(FAULTS, (False, True)):
-        upstream.always(FAULTS[name])
+        proxy.upstream.always(FAULTS[name])
         response = await ask(proxy, HEADERS, stream=streamed, tools=TOOLS)
         number = response.headers["x-request-id"]
         assert any(number in line.values() for line in lines(capfd)), name

@@ -28,34 +28,32 @@ from tests.support.replies import (
     text_stream,
 )
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.scripted_server import Reply, Wait
 
 
-async def test_byte_by_byte(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+async def test_byte_by_byte(proxy: RunningProxy) -> None:
     whole = stream_bytes(KINDS["tool_calls_split"].chunks)
     whole = whole.replace(b", ", b",\ndata: ", 1)  # an event may have several lines
-    upstream.will(Reply.sse(*(whole[at : at + 1] for at in range(len(whole)))))
+    proxy.upstream.will(Reply.sse(*(whole[at : at + 1] for at in range(len(whole)))))
     response = await ask(proxy, **WITH_USAGE, tools=TOOLS)
     assert without_notes(response.content) == whole
 
 
-async def test_streams_without_chunked_encoding(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_streams_without_chunked_encoding(proxy: RunningProxy) -> None:
     whole = stream_bytes(KINDS["text"].chunks)
     head = (("content-type", "text/event-stream"),)
-    upstream.will(Reply(200, head, (whole,), "close"), Reply(200, head, (whole,), "length"))
+    proxy.upstream.will(Reply(200, head, (whole,), "close"), Reply(200, head, (whole,), "length"))
     for _ in range(2):
         response = await ask(proxy, **WITH_USAGE)
         assert without_notes(response.content) == whole
 
 
-async def test_text_flows_while_it_is_written(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_text_flows_while_it_is_written(proxy: RunningProxy) -> None:
     go_on = asyncio.Event()
     role, first, second, last = text_chunks("One ", "two.")
-    upstream.will(Reply.sse(data(role), data(first), Wait(go_on), data(second), data(last), DONE))
+    proxy.upstream.will(
+        Reply.sse(data(role), data(first), Wait(go_on), data(second), data(last), DONE)
+    )
     async with proxy.client.stream("POST", CHAT, json=body(stream=True)) as response:
         seen = b""
         async for piece in response.aiter_raw():
@@ -67,15 +65,13 @@ async def test_text_flows_while_it_is_written(
     assert frames(seen)[-1] == DONE
 
 
-async def test_tool_calls_come_together_at_the_end(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_tool_calls_come_together_at_the_end(start_proxy: StartProxy) -> None:
     """Keep-alive comments show that time passes while the calls are held."""
     proxy = await start_proxy({"stream.keepalive_seconds": 0.05})
     kind = KINDS["tool_calls_split"]
     events = [data(one) for one in kind.chunks]
     go_on = asyncio.Event()
-    upstream.will(Reply.sse(*events[:-1], Wait(go_on), events[-1], DONE))
+    proxy.upstream.will(Reply.sse(*events[:-1], Wait(go_on), events[-1], DONE))
     asked = body(stream=True, tools=TOOLS)
     seen = b""
     async with proxy.client.stream("POST", CHAT, json=asked) as response:
@@ -88,15 +84,13 @@ async def test_tool_calls_come_together_at_the_end(
     assert without_notes(seen.replace(KEEP_ALIVE, b"")) == whole
 
 
-async def test_buffered_sends_nothing_before_the_whole_is_there(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_buffered_sends_nothing_before_the_whole_is_there(proxy: RunningProxy) -> None:
     """Proved by its failing late: a live stream would have had to begin with status 200."""
     role, text, _ = text_chunks("Half a")
-    upstream.will(Reply.sse(data(role), data(text), data({"error": {"message": "gone"}})))
+    proxy.upstream.will(Reply.sse(data(role), data(text), data({"error": {"message": "gone"}})))
     response = await ask(proxy, {"X-MLX-Stack-Stream": "buffered"}, stream=True)
     assert response.status_code == 502
-    upstream.will(KINDS["text"].stream())
+    proxy.upstream.will(KINDS["text"].stream())
     response = await ask(proxy, {"X-MLX-Stack-Stream": "buffered"}, **WITH_USAGE)
     assert without_notes(response.content) == stream_bytes(KINDS["text"].chunks)
 
@@ -105,9 +99,9 @@ async def test_buffered_sends_nothing_before_the_whole_is_there(
 
 
 async def test_upstream_is_asked_for_a_stream_with_usage_and_all_else_as_it_came(
-    upstream: ScriptedServer, proxy: RunningProxy
+    proxy: RunningProxy,
 ) -> None:
-    upstream.always(text_stream("Hi", "."))
+    proxy.upstream.always(text_stream("Hi", "."))
     request = body(
         tools=TOOLS, temperature=0.3, seed=7, metadata={"run": "1"}, new_thing={"deep": [1, None]}
     )
@@ -120,19 +114,17 @@ async def test_upstream_is_asked_for_a_stream_with_usage_and_all_else_as_it_came
     # The client did not ask for the usage that it is for.
     expected = stream_bytes(text_chunks("Hi", "."), usage=False)
     assert without_notes(response.content) == expected
-    for call in upstream.calls:
+    for call in proxy.upstream.calls:
         assert call.json()["stream"] is True
         assert call.json()["stream_options"] == {"include_usage": True}
-    sent = upstream.calls[0].json()
+    sent = proxy.upstream.calls[0].json()
     assert {key: sent[key] for key in request} == request
 
 
-async def test_as_requested_asks_for_what_the_client_asked(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_as_requested_asks_for_what_the_client_asked(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"upstream.stream": "as_requested"})
-    upstream.will(Reply.json(KINDS["text"].completion))
+    proxy.upstream.will(Reply.json(KINDS["text"].completion))
     response = await ask(proxy)
     assert response.json() == KINDS["text"].completion
-    assert not upstream.calls[0].json().get("stream")
-    assert "stream_options" not in upstream.calls[0].json()
+    assert not proxy.upstream.calls[0].json().get("stream")
+    assert "stream_options" not in proxy.upstream.calls[0].json()

@@ -43,43 +43,39 @@ def said_in(answer: httpx.Response) -> str:
     return str(answer.json()["choices"][0]["message"]["content"])
 
 
-async def test_an_exchange_ends_with_the_settings_it_began_with(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_an_exchange_ends_with_the_settings_it_began_with(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"reliability.escalation.max_retries_before_escalate": 1})
     fails = asyncio.Event()
-    upstream.will(
+    proxy.upstream.will(
         Reply.sse(Wait(fails), data({"error": {"message": "out of memory", "code": 500}})),
         text_stream("after all"),
     )
     running = asyncio.create_task(ask(proxy))
-    first = await upstream.next_call()
+    first = await proxy.upstream.next_call()
     change(
         proxy,
         tiers__fast__model="standard",
         reliability__escalation__max_retries_before_escalate=0,
     )
-    upstream.script.insert(0, text_stream("the new"))
+    proxy.upstream.script.insert(0, text_stream("the new"))
     answer = await ask(proxy)
-    assert (said_in(answer), (await upstream.next_call()).json()["model"]) == (
+    assert (said_in(answer), (await proxy.upstream.next_call()).json()["model"]) == (
         "the new",
         "standard",
     )
     fails.set()
     answer = await running
     assert (answer.status_code, said_in(answer)) == (200, "after all")
-    retried = await upstream.next_call()
+    retried = await proxy.upstream.next_call()
     assert first.json()["model"] == retried.json()["model"] == "fast"
     assert answer.headers["x-mlx-stack-retries"] == "1"
 
 
-async def test_a_stream_goes_on_while_its_tier_is_taken_away(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_stream_goes_on_while_its_tier_is_taken_away(proxy: RunningProxy) -> None:
     goes_on = asyncio.Event()
-    upstream.will(Reply.sse(ROLE, TEXT, Wait(goes_on), END, DONE), text_stream("new"))
+    proxy.upstream.will(Reply.sse(ROLE, TEXT, Wait(goes_on), END, DONE), text_stream("new"))
     running = asyncio.create_task(ask(proxy, stream=True))
-    await upstream.next_call()
+    await proxy.upstream.next_call()
     tier = asdict(proxy.services.settings.tiers["fast"])
     change(
         proxy,
@@ -95,12 +91,10 @@ async def test_a_stream_goes_on_while_its_tier_is_taken_away(
     assert list(shown["tiers"]) == ["other"]
 
 
-async def test_more_places_let_in_who_waits(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_more_places_let_in_who_waits(start_proxy: StartProxy) -> None:
     """And fewer throw nobody out: tests/escalation/test_tier_queue.py."""
     proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
-    gate = Gate(upstream)
+    gate = Gate(proxy.upstream)
     tasks = [asyncio.create_task(ask(proxy, user=str(number))) for number in range(2)]
     await gate.next_call()
     await until_metric(proxy, "mlx_stack_queue_depth", 1, tier="fast")
@@ -110,16 +104,16 @@ async def test_more_places_let_in_who_waits(
     assert [answer.status_code for answer in await asyncio.gather(*tasks)] == [200] * 2
 
 
-async def test_breakers_and_counts_go_on(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_breakers_and_counts_go_on(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"reliability.escalation.degrade.failures": 1})
-    upstream.will(litellm_error(500, "Connection error."), text_stream("fine"))
+    proxy.upstream.will(litellm_error(500, "Connection error."), text_stream("fine"))
     assert (await ask(proxy)).status_code == 502
     assert proxy.services.tier_states["fast"].degraded
     change(proxy, tiers__standard__idle_timeout=7.0)
     assert proxy.services.tier_states["fast"].degraded
     assert proxy.services.tier_states.degraded() == {"fast": True, "standard": False}
     session = {"X-MLX-Stack-Session": "one-session"}
-    upstream.always(text_stream("fine"))
+    proxy.upstream.always(text_stream("fine"))
     await ask(proxy, session)
     change(proxy, reliability__token_budget__per_session=1)
     answer = await ask(proxy, session)

@@ -47,9 +47,9 @@ async def test_status(
 
 
 async def test_sessions_shown_and_reset(
-    capsys: pytest.CaptureFixture[str], proxy: RunningProxy, upstream: ScriptedServer
+    capsys: pytest.CaptureFixture[str], proxy: RunningProxy
 ) -> None:
-    upstream.always(lambda _: text_stream("Hello"))
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     header = (await ask(proxy, AGENT)).headers["x-mlx-stack-session"]
     short = header.partition(";")[2]
     code, out, _ = await said(capsys, proxy, "sessions")
@@ -86,10 +86,8 @@ async def test_after_a_restart_the_sessions_of_an_agent_are_known(
 
 
 @pytest.mark.specification(154)
-async def test_all_sessions_reset(
-    capsys: pytest.CaptureFixture[str], proxy: RunningProxy, upstream: ScriptedServer
-) -> None:
-    upstream.always(lambda _: text_stream("Hello"))
+async def test_all_sessions_reset(capsys: pytest.CaptureFixture[str], proxy: RunningProxy) -> None:
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     for name in ("one", "two", "three"):
         await ask(proxy, {"X-MLX-Stack-Session": name})
     code, out, _ = await said(capsys, proxy, "sessions", "--delete", "--all")
@@ -101,14 +99,12 @@ async def test_all_sessions_reset(
         assert code == 1 and "--delete" in err
 
 
-async def test_events(
-    capsys: pytest.CaptureFixture[str], start_proxy: StartProxy, upstream: ScriptedServer
-) -> None:
+async def test_events(capsys: pytest.CaptureFixture[str], start_proxy: StartProxy) -> None:
     """How they are shown: tests/operator/remote/test_events.py."""
     proxy = await start_proxy(TWO_TIERS)
     ids = []
     for _ in range(2):
-        upstream.will(Reply.json({}, status=500), text_stream("Hello"))
+        proxy.upstream.will(Reply.json({}, status=500), text_stream("Hello"))
         ids.append((await ask(proxy, AGENT)).headers["x-mlx-stack-request-id"])
     code, out, err = await said(capsys, proxy, "events", "--limit", "2")
     assert code == 0 and "fast > standard, server_error" in out
@@ -184,10 +180,8 @@ async def test_an_address_where_no_proxy_is(
         assert said in capsys.readouterr().err
 
 
-async def test_report(
-    capsys: pytest.CaptureFixture[str], proxy: RunningProxy, upstream: ScriptedServer
-) -> None:
-    upstream.will(text_stream("Hello"))
+async def test_report(capsys: pytest.CaptureFixture[str], proxy: RunningProxy) -> None:
+    proxy.upstream.will(text_stream("Hello"))
     await ask(proxy, AGENT)
     _, out, _ = await said(capsys, proxy, "status")
     assert "1 session, memory" in out

@@ -11,7 +11,6 @@ from tests.server.asking import ask, ask_raw
 from tests.server.conftest import StartProxy
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import ScriptedServer
 
 SETTINGS = {
     "observability.log_level": "debug",
@@ -28,14 +27,14 @@ async def proxy(capfd: pytest.CaptureFixture[str], start_proxy: StartProxy) -> R
 
 
 async def test_the_clients_id_is_everywhere(
-    upstream: ScriptedServer, proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
+    proxy: RunningProxy, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A tier breaks down, another answers, a budget is passed: all of it is of this request."""
     capfd.readouterr()  # the line of the start, which belongs to no request
-    upstream.will(litellm_error(500, "no"), text_stream())
+    proxy.upstream.will(litellm_error(500, "no"), text_stream())
     response = await ask(proxy, {"X-Request-Id": ID, "X-LiteLLM-Call-Id": "another"})
     assert response.headers["x-mlx-stack-request-id"] == response.headers["x-request-id"] == ID
-    assert [call.header("x-litellm-call-id") for call in upstream.calls] == [ID, ID]
+    assert [call.header("x-litellm-call-id") for call in proxy.upstream.calls] == [ID, ID]
     kept = (await proxy.client.get("/mlx-stack/events")).json()["events"]
     assert {one["kind"] for one in kept} == {
         "tier_degraded",
@@ -50,23 +49,19 @@ async def test_the_clients_id_is_everywhere(
     assert written == wanted
 
 
-async def test_an_id_that_is_none_is_replaced(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(text_stream())
+async def test_an_id_that_is_none_is_replaced(proxy: RunningProxy) -> None:
+    proxy.upstream.always(text_stream())
     none = ["", "two words", "x" * 129, 'a"b', "<script>", "a/b", "é"]
     sent = [await ask(proxy, {"X-Request-Id": given.encode("latin-1")}) for given in none]
     ids = [response.headers["x-request-id"] for response in sent]
     assert all(re.fullmatch(r"req_[0-9a-f]{24}", one) for one in ids)
     assert len(set(ids)) == len(none)
-    assert [call.header("x-litellm-call-id") for call in upstream.calls] == ids
+    assert [call.header("x-litellm-call-id") for call in proxy.upstream.calls] == ids
 
 
-async def test_errors_and_an_operators_answers_carry_it(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_errors_and_an_operators_answers_carry_it(proxy: RunningProxy) -> None:
     headers = {"X-Request-Id": ID, "X-LiteLLM-Call-Id": "another"}
-    upstream.always(litellm_error(500, "no"))
+    proxy.upstream.always(litellm_error(500, "no"))
     answers = [
         await ask_raw(proxy, b"{", **headers),
         await ask(proxy, headers),
@@ -80,4 +75,4 @@ async def test_errors_and_an_operators_answers_carry_it(
     assert [one.headers.get_list("x-request-id") for one in answers] == [[ID]] * len(answers)
     named = [one.headers.get_list("x-mlx-stack-request-id") for one in answers]
     assert named == [[ID]] * len(answers)
-    assert {call.header("x-litellm-call-id") for call in upstream.calls} == {ID}
+    assert {call.header("x-litellm-call-id") for call in proxy.upstream.calls} == {ID}

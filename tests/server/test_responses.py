@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import openai
@@ -12,7 +11,7 @@ import pytest
 
 from tests.server.conftest import StartProxy
 from tests.support.replies import chunk, stream, text_stream
-from tests.support.running_proxy import RunningProxy, running_proxy
+from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import RESET, Reply, ScriptedServer, Wait
 from tests.wire.responses.made import call, events
 from tests.wire.responses.test_openai_sdk import WEATHER
@@ -32,10 +31,9 @@ BAD = said("wether", '{"town":"Oslo"}')
 
 
 @pytest.fixture
-async def proxy(upstream: ScriptedServer) -> AsyncIterator[RunningProxy]:
+async def proxy(start_proxy: StartProxy) -> RunningProxy:
     changes = {"reliability.tool_validation.max_retries": 1, "stream.keepalive_seconds": 0.2}
-    async with running_proxy(upstream.url, changes) as running:
-        yield running
+    return await start_proxy(changes)
 
 
 def client_of(proxy: RunningProxy) -> openai.AsyncOpenAI:
@@ -43,10 +41,8 @@ def client_of(proxy: RunningProxy) -> openai.AsyncOpenAI:
     return openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="k", http_client=http)
 
 
-async def test_a_wrong_call_is_mended_before_the_client_sees_it(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(BAD, GOOD)
+async def test_a_wrong_call_is_mended_before_the_client_sees_it(proxy: RunningProxy) -> None:
+    proxy.upstream.will(BAD, GOOD)
     async with client_of(proxy).responses.stream(**ASKED) as found:
         async for _ in found:
             pass
@@ -62,32 +58,30 @@ CUT = "*** Begin Patch\n*** Add File: a\n+a\n"
 
 
 async def test_a_patch_without_its_frame_is_asked_about_once_and_is_never_an_error(
-    upstream: ScriptedServer, proxy: RunningProxy
+    proxy: RunningProxy,
 ) -> None:
-    upstream.always(patching(CUT))
+    proxy.upstream.always(patching(CUT))
     found = await client_of(proxy).responses.create(model="fast", input="Go.", tools=[PATCH])
     (item,) = found.output
     assert (item.type, getattr(item, "input", "")) == ("custom_tool_call", CUT)
-    assert len(upstream.calls) == 2
+    assert len(proxy.upstream.calls) == 2
 
 
-async def test_calls_that_stay_wrong_are_400_once(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(BAD)
+async def test_calls_that_stay_wrong_are_400_once(proxy: RunningProxy) -> None:
+    proxy.upstream.always(BAD)
     with pytest.raises(openai.BadRequestError) as refused:
         await client_of(proxy).responses.create(stream=True, **ASKED)
     assert refused.value.response.headers["x-should-retry"] == "false"
     assert refused.value.type == "tool_validation_failed"
-    assert len(upstream.calls) == 2
+    assert len(proxy.upstream.calls) == 2
 
 
 async def test_a_failure_behind_a_sign_of_life_ends_the_stream_as_one(
-    upstream: ScriptedServer, start_proxy: StartProxy
+    start_proxy: StartProxy,
 ) -> None:
     proxy = await start_proxy({"stream.keepalive_seconds": 0.2})  # without a retry
     alive = asyncio.Event()
-    upstream.will(Reply.sse(Wait(alive), RESET))
+    proxy.upstream.will(Reply.sse(Wait(alive), RESET))
     body, came = {**ASKED, "stream": True}, b""
     async with proxy.client.stream("POST", "/v1/responses", json=body) as response:
         async for piece in response.aiter_bytes():
@@ -98,10 +92,8 @@ async def test_a_failure_behind_a_sign_of_life_ends_the_stream_as_one(
     assert found[-1]["response"]["error"]["code"] == "invalid_prompt"
 
 
-async def test_the_thread_is_the_session_and_what_is_left_out_is_said(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(text_stream("Rain."))
+async def test_the_thread_is_the_session_and_what_is_left_out_is_said(proxy: RunningProxy) -> None:
+    proxy.upstream.will(text_stream("Rain."))
     body = {**ASKED, "tools": [WEATHER, {"type": "web_search"}]}
     response = await proxy.client.post("/v1/responses", json=body, headers={"thread-id": "t-1"})
     assert response.headers["x-mlx-stack-session"].startswith("thread-id;")

@@ -88,20 +88,18 @@ LOOK_UP: dict[str, Any] = {
 }
 
 
-async def test_the_next_tiers_goes_out_in_its_stead(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_the_next_tiers_goes_out_in_its_stead(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(TWO)
-    upstream.will(getting("887449"), getting("8874449"))
+    proxy.upstream.will(getting("887449"), getting("8874449"))
     response = await ask(proxy, **LOOK_UP)
-    assert asked(upstream) == ["fast", "standard"]
-    assert messages_of(upstream.calls[1]) == LOOK_UP["messages"], "nobody tells it anything"
+    assert asked(proxy.upstream) == ["fast", "standard"]
+    assert messages_of(proxy.upstream.calls[1]) == LOOK_UP["messages"], "nobody tells it anything"
     assert "8874449" in response.text
     assert response.headers["x-mlx-stack-tier"] == "standard"
     assert response.headers["x-mlx-stack-escalation-reason"] == "tool_validation_failure"
-    upstream.will(text_stream("Done."))
+    proxy.upstream.will(text_stream("Done."))
     await ask(proxy, **LOOK_UP)
-    assert asked(upstream)[2:] == ["fast"], "a doubt doesn't hold the session there"
+    assert asked(proxy.upstream)[2:] == ["fast"], "a doubt doesn't hold the session there"
 
 
 @pytest.mark.parametrize(
@@ -109,13 +107,11 @@ async def test_the_next_tiers_goes_out_in_its_stead(
     [getting("887449"), getting("88744499"), text_stream("I can't help with that.")],
     ids=["the same", "another slip", "no call"],
 )
-async def test_else_it_goes_out_as_it_is(
-    upstream: ScriptedServer, start_proxy: StartProxy, answer: Reply
-) -> None:
+async def test_else_it_goes_out_as_it_is(start_proxy: StartProxy, answer: Reply) -> None:
     proxy = await start_proxy(TWO)
-    upstream.will(getting("887449"), answer)
+    proxy.upstream.will(getting("887449"), answer)
     response = await ask(proxy, **LOOK_UP, stream=True)
-    assert asked(upstream) == ["fast", "standard"]
+    assert asked(proxy.upstream) == ["fast", "standard"]
     assert response.status_code == 200
     assert "error" not in response.text
     assert response.headers["x-mlx-stack-tier"] == "fast"
@@ -124,17 +120,15 @@ async def test_else_it_goes_out_as_it_is(
     assert call["function"]["arguments"] == '{"order_id": "887449"}'
 
 
-async def test_nobody_waits_for_a_tier_that_is_busy(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_nobody_waits_for_a_tier_that_is_busy(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({**TWO, "tiers.standard.max_concurrency": 1})
     release = asyncio.Event()
     role, text, end = (data(one) for one in text_chunks("Slowly."))
-    upstream.will(Reply.sse(role, text, Wait(release), end), getting("887449"))
+    proxy.upstream.will(Reply.sse(role, text, Wait(release), end), getting("887449"))
     other = asyncio.create_task(ask(proxy, {"x-mlx-stack-tier": "standard"}))
-    await upstream.next_call()
+    await proxy.upstream.next_call()
     response = await ask(proxy, **LOOK_UP)
     assert "887449" in response.text
-    assert asked(upstream) == ["standard", "fast"]
+    assert asked(proxy.upstream) == ["standard", "fast"]
     release.set()
     await other

@@ -74,9 +74,9 @@ TARGETS = [
 
 
 async def test_a_target_leads_nowhere_but_to_litellm(
-    upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
+    elsewhere: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    upstream.always(Reply.json({"ok": 1}))
+    proxy.upstream.always(Reply.json({"ok": 1}))
     for target, port in itertools.product(TARGETS, (proxy.port, elsewhere.port)):
         name = target.format(elsewhere=f"127.0.0.1:{elsewhere.port}")
         lines = (f"host: 127.0.0.1:{port}", "connection: close")
@@ -84,25 +84,23 @@ async def test_a_target_leads_nowhere_but_to_litellm(
         assert b"taken" not in answer and not answer.startswith(b"HTTP/1.1 500"), target
     assert never_asked(elsewhere)
     # LiteLLM's own administration lies next to /v1, and we may hold its master key.
-    for call in upstream.calls:
+    for call in proxy.upstream.calls:
         assert call.target.startswith("/v1/")
         assert ".." not in call.target.lower().replace("%2e", ".")
 
 
-async def test_no_header_leads_elsewhere(
-    upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.always(text_stream("from LiteLLM"))
+async def test_no_header_leads_elsewhere(elsewhere: ScriptedServer, proxy: RunningProxy) -> None:
+    proxy.upstream.always(text_stream("from LiteLLM"))
     for header in ("X-Forwarded-Host", "Forwarded", "X-Original-URL", "Via"):
         assert (await ask(proxy, {header: f"host={elsewhere.url}"})).status_code == 200
     assert never_asked(elsewhere)
 
 
 async def test_a_redirect_is_passed_on_and_not_followed(
-    upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
+    elsewhere: ScriptedServer, proxy: RunningProxy
 ) -> None:
     away = Reply.json({}, status=307, location=f"{elsewhere.url}/v1/files")
-    upstream.always(away)
+    proxy.upstream.always(away)
     assert (await proxy.client.get("/v1/files")).status_code == 307
     response = await ask(proxy)
     assert response.status_code == 502
@@ -112,12 +110,12 @@ async def test_a_redirect_is_passed_on_and_not_followed(
 
 
 async def test_a_schema_that_names_an_address_is_not_fetched(
-    upstream: ScriptedServer, elsewhere: ScriptedServer, proxy: RunningProxy
+    elsewhere: ScriptedServer, proxy: RunningProxy
 ) -> None:
     schema = {"$ref": f"{elsewhere.url}/schema.json", "$schema": f"{elsewhere.url}/meta.json"}
     function = {"name": "get_weather", "parameters": schema}
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    upstream.always(text_stream('{"city": "Oslo"}'))
+    proxy.upstream.always(text_stream('{"city": "Oslo"}'))
     for asked in (
         {"tools": [{"type": "function", "function": function}]},
         {"response_format": wanted},
@@ -127,16 +125,13 @@ async def test_a_schema_that_names_an_address_is_not_fetched(
 
 
 async def test_the_environments_proxies_are_not_used(
-    upstream: ScriptedServer,
-    elsewhere: ScriptedServer,
-    start_proxy: StartProxy,
-    monkeypatch: pytest.MonkeyPatch,
+    elsewhere: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prompt goes to LiteLLM and nowhere else, whatever the shell of the start had set."""
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
         monkeypatch.setenv(name, elsewhere.url)
     proxy = await start_proxy()
-    upstream.will(text_stream("directly"))
+    proxy.upstream.will(text_stream("directly"))
     assert (await ask(proxy)).status_code == 200
     assert never_asked(elsewhere)
 
@@ -144,11 +139,9 @@ async def test_the_environments_proxies_are_not_used(
 # --- headers and log lines ---------------------------------------------------------------------
 
 
-async def test_a_line_end_in_a_header_makes_no_header_of_the_answer(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_line_end_in_a_header_makes_no_header_of_the_answer(proxy: RunningProxy) -> None:
     """What an HTTP parser takes for two lines are two headers of the request, and no more."""
-    upstream.always(text_stream("Hello"))
+    proxy.upstream.always(text_stream("Hello"))
     for line in (
         "x-request-id: a\r\nx-evil: 1",
         "x-mlx-stack-session: a\r\nx-evil: 1",
@@ -163,12 +156,12 @@ async def test_a_line_end_in_a_header_makes_no_header_of_the_answer(
 
 @pytest.mark.parametrize("kind", ["console", "json"])
 async def test_no_client_writes_a_log_line_or_moves_the_cursor(
-    kind: str, upstream: ScriptedServer, start_proxy: StartProxy
+    kind: str, start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy()
     written = io.StringIO()
     log.configure(ObservabilitySettings(log_format=kind), written)  # type: ignore[arg-type]
-    upstream.always(text_stream("Hello"))
+    proxy.upstream.always(text_stream("Hello"))
     evil = "m\x1b[2J\x1b]0;title\x07\r\n2026-11-22 [error] forged\x9b31m\x00\u2028"
     assert (await ask(proxy, model=evil)).status_code == 200
     for less in (" \r\n", " \r\n\x00", " \r\n\u2028\x9b\x00"):  # renderers look for different ones
@@ -184,35 +177,29 @@ async def test_no_client_writes_a_log_line_or_moves_the_cursor(
 # --- what may come, how much of it, and how slowly ---------------------------------------------
 
 
-async def test_a_packed_body_is_refused_before_it_is_unpacked(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_packed_body_is_refused_before_it_is_unpacked(proxy: RunningProxy) -> None:
     bomb = gzip.compress(b" " * 5_000_000)
     for encoding in ("gzip", "deflate", "br", "zstd", "gzip, gzip", "x-unknown"):
         headers = {"content-type": "application/json", "content-encoding": encoding}
         response = await proxy.client.post(CHAT, content=bomb, headers=headers)
         checked_error(response, 415, INVALID)
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
-async def test_a_packed_body_passes_through_as_it_came(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_packed_body_passes_through_as_it_came(proxy: RunningProxy) -> None:
     bomb = gzip.compress(b" " * 5_000_000)
-    upstream.will(Reply.json({"ok": 1}))
+    proxy.upstream.will(Reply.json({"ok": 1}))
     headers = {"content-type": "application/json", "content-encoding": "gzip"}
     await proxy.client.post("/v1/embeddings", content=bomb, headers=headers)
-    assert bytes(upstream.calls[0].body) == bomb
+    assert bytes(proxy.upstream.calls[0].body) == bomb
 
 
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-async def test_a_packed_reply_is_not_unpacked(
-    streamed: bool, upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_packed_reply_is_not_unpacked(streamed: bool, proxy: RunningProxy) -> None:
     """We never ask for one; what comes all the same is no reply, and no memory of ours."""
     packed = gzip.compress(b"data: " + b" " * 5_000_000)
     reply = Reply.sse(packed, headers=(("content-encoding", "gzip"),))
-    upstream.always(reply)
+    proxy.upstream.always(reply)
     response = await ask(proxy, stream=streamed)
     assert response.status_code == 502 or b'"error"' in response.content
     assert len(response.content) < 10_000
@@ -248,7 +235,7 @@ async def test_a_connection_that_asks_nothing_is_given_up(
 
 
 async def test_a_head_in_time_has_no_more_limit(
-    upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reply may take longer than a head, on a connection's first request and on later ones."""
     monkeypatch.setattr(http_protocol, "SILENT_SECONDS", 0.2)
@@ -259,17 +246,15 @@ async def test_a_head_in_time_has_no_more_limit(
         async def wait(gate: asyncio.Event = go_on) -> None:
             await gate.wait()
 
-        upstream.will(Reply.sse(wait, *text_stream("late").pieces))
+        proxy.upstream.will(Reply.sse(wait, *text_stream("late").pieces))
         response = await ask(proxy)
         assert response.status_code == 200
 
 
-async def test_what_is_said_once_is_kept_short(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_what_is_said_once_is_kept_short(start_proxy: StartProxy) -> None:
     """Ever more names of the longest body would fill the memory, the state and the log."""
     proxy = await start_proxy()
-    upstream.always(text_stream("Hello"))
+    proxy.upstream.always(text_stream("Hello"))
     for first in "ab":
         assert (await ask(proxy, model=first + "m" * 400)).status_code == 200
     assert (await ask(proxy, model="m" * 100_000)).status_code == 400
@@ -279,9 +264,7 @@ async def test_what_is_said_once_is_kept_short(
     assert kept == ["a" + "m" * 127, "b" + "m" * 127]
 
 
-async def test_patterns_and_schemas_without_end_hold_nobody_up(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_patterns_and_schemas_without_end_hold_nobody_up(proxy: RunningProxy) -> None:
     """Sent by a client, met by a reply: each ends with an answer, and others are served."""
     nested: dict[str, object] = {"type": "string"}
     for _ in range(100):
@@ -292,7 +275,7 @@ async def test_patterns_and_schemas_without_end_hold_nobody_up(
         {"$defs": {"x": {"$ref": "#/$defs/x"}}, "$ref": "#/$defs/x"},
         nested,
     ]
-    upstream.always(written_call("t", json.dumps({"a": "a" * 5_000 + "!"})))
+    proxy.upstream.always(written_call("t", json.dumps({"a": "a" * 5_000 + "!"})))
     async with asyncio.timeout(PATIENCE):
         for one in costly:
             assert (await ask(proxy, tools=[tool("t", one)])).status_code in (200, 400, 422)
@@ -317,7 +300,7 @@ def written_call(name: str, arguments: str) -> Reply:
 
 
 async def test_costly_schemas_are_compiled_once_and_off_the_event_loop(
-    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+    start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = await start_proxy({"reliability.tool_validation.max_retries": 1})
     threads = threads_of(monkeypatch, schemas.CompiledSchema, "__init__")
@@ -325,24 +308,24 @@ async def test_costly_schemas_are_compiled_once_and_off_the_event_loop(
     properties = {f"p{i}": {"type": "string", "pattern": rf"\p{{L}}{{20}}{i}"} for i in range(280)}
     schema = {"type": "object", "properties": properties}
     wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
-    upstream.will(calling('{"p0": 5}', name="t"), text_stream("No call."))
+    proxy.upstream.will(calling('{"p0": 5}', name="t"), text_stream("No call."))
     assert (await ask(proxy, tools=[tool("t", schema)])).status_code == 200
-    upstream.will(text_stream('{"p0": 5}'), text_stream('{"p1": "' + "a" * 20 + '1"}'))
+    proxy.upstream.will(text_stream('{"p0": 5}'), text_stream('{"p1": "' + "a" * 20 + '1"}'))
     assert (await ask(proxy, response_format=wanted)).status_code == 200
-    assert len(upstream.calls) == 4, "each was asked again"
+    assert len(proxy.upstream.calls) == 4, "each was asked again"
     assert len(threads) == 2, "once as the tool's, once as the reply's"
     assert threading.get_ident() not in threads
 
 
 async def test_a_doubt_searches_a_long_transcript_off_the_event_loop(
-    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+    start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = await start_proxy({"reliability.tool_validation.max_retries": 1})
     threads = threads_of(monkeypatch, conversation, "stands")
     tools = [tool("read_file", parameters(path="string"))]
     path = '{"path": "your_path"}'
     for reply in (calling(path, name="read_file"), written_call("read_file", path)):
-        upstream.will(reply, text_stream("No call."))
+        proxy.upstream.will(reply, text_stream("No call."))
         talk = [{"role": "user", "content": "a long talk " * 20_000}]
         assert (await ask(proxy, messages=talk, tools=tools)).status_code == 200
     assert len(threads) == 2, "each is searched once"
@@ -351,15 +334,12 @@ async def test_a_doubt_searches_a_long_transcript_off_the_event_loop(
 
 @pytest.mark.parametrize("made", [partial(calling, name="note"), partial(written_call, "note")])
 async def test_a_long_reply_is_judged_off_the_event_loop(
-    made: Callable[[str], Reply],
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    monkeypatch: pytest.MonkeyPatch,
+    made: Callable[[str], Reply], start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = await start_proxy({})
     threads = threads_of(monkeypatch, mend_choice, "check_call")
     arguments = json.dumps({"items": [*range(20_000)]})
-    upstream.will(made(arguments))
+    proxy.upstream.will(made(arguments))
     answer = await ask(proxy, tools=[tool("note", parameters(items="array"))])
     calls = answer.json()["choices"][0]["message"]["tool_calls"]
     assert [one["function"] for one in calls] == [{"name": "note", "arguments": arguments}]
@@ -369,15 +349,12 @@ async def test_a_long_reply_is_judged_off_the_event_loop(
 
 @pytest.mark.parametrize("streams", [True, False], ids=["a frame", "an object"])
 async def test_a_long_text_in_one_piece_is_watched_off_the_event_loop(
-    streams: bool,
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    monkeypatch: pytest.MonkeyPatch,
+    streams: bool, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = await start_proxy({})
     threads = threads_of(monkeypatch, Flow, "look")
     text = "".join(f"- item {number} is fine and costs {7 * number}\n" for number in range(2_500))
-    upstream.will(text_stream(text) if streams else Reply.json(completion({"content": text})))
+    proxy.upstream.will(text_stream(text) if streams else Reply.json(completion({"content": text})))
     answer = await ask(proxy)
     assert answer.json()["choices"][0]["message"]["content"] == text
     assert threads
@@ -386,13 +363,13 @@ async def test_a_long_text_in_one_piece_is_watched_off_the_event_loop(
 
 @pytest.mark.parametrize("said", ["100", "3", "2000", "100000"])
 async def test_an_error_that_quotes_one_client_closes_no_tier_to_others(
-    said: str, upstream: ScriptedServer, start_proxy: StartProxy
+    said: str, start_proxy: StartProxy
 ) -> None:
     changes = {"tiers.fast.context_window": 100_000, "tiers.standard.context_window": 200_000}
     proxy = await start_proxy({**changes, "reliability.escalation.chain": ["fast", "standard"]})
     words = f"1 validation error: input_value='maximum context length is {said} tokens'"
-    upstream.will(litellm_error(400, words))
-    upstream.always(text_stream("Hello"))
+    proxy.upstream.will(litellm_error(400, words))
+    proxy.upstream.always(text_stream("Hello"))
     await ask(proxy, user=f"maximum context length is {said} tokens")
     long = [{"role": "user", "content": "The quokka sat. " * 5_000}]
     answer = await ask(proxy, messages=long)

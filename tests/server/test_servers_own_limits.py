@@ -11,10 +11,10 @@ from tests.faults.catalogue import good
 from tests.faults.clients import TOOLS
 from tests.server.asking import MESSAGES, ask, payloads
 from tests.server.calling import messages_of
-from tests.server.climbing import asked, by_model, three_tiers
+from tests.server.climbing import asked, by_model
 from tests.server.conftest import StartProxy
 from tests.support.replies import ROLE, TEXT, data, litellm_error
-from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
+from tests.support.scripted_server import Call, Reply, WhenWhole
 
 Json = dict[str, Any]
 MINE = {"X-MLX-Stack-Session": "mine"}
@@ -46,32 +46,28 @@ SEEN = [*MESSAGES, CALLED, {"role": "tool", "tool_call_id": "c1", "content": [IM
     ],
     ids=["grammar", "xgrammar", "template", "roles"],
 )
-async def test_another_server_is_asked_once(
-    refusal: Reply, upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy, retries=3, sticky_seconds=300)
-    upstream.always(by_model(fast=refusal))
+async def test_another_server_is_asked_once(refusal: Reply, three_tiers: StartProxy) -> None:
+    proxy = await three_tiers(retries=3, sticky_seconds=300)
+    proxy.upstream.always(by_model(fast=refusal))
     response = await ask(proxy, MINE, tools=TOOLS)
     assert response.status_code == 200, response.text
-    assert asked(upstream) == ["fast", "standard"]
+    assert asked(proxy.upstream) == ["fast", "standard"]
     # The session has learnt it.
     response = await ask(proxy, MINE, tools=TOOLS, messages=[*MESSAGES, *MESSAGES])
-    assert asked(upstream)[2:] == ["standard"]
+    assert asked(proxy.upstream)[2:] == ["standard"]
     # If another server says so too, the client gets the answer as it came.
-    upstream.calls.clear()
-    upstream.always(refusal)
+    proxy.upstream.calls.clear()
+    proxy.upstream.always(refusal)
     response = await ask(proxy, tools=TOOLS)
     assert response.content == refusal.pieces[0]
-    assert asked(upstream) == ["fast", "standard"]
+    assert asked(proxy.upstream) == ["fast", "standard"]
 
 
-async def test_bad_parameters_are_the_client_s(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    proxy = await three_tiers(upstream, start_proxy, retries=3)
-    upstream.always(litellm_error(400, "top_p must be in (0, 1], got 3.0"))
+async def test_bad_parameters_are_the_client_s(three_tiers: StartProxy) -> None:
+    proxy = await three_tiers(retries=3)
+    proxy.upstream.always(litellm_error(400, "top_p must be in (0, 1], got 3.0"))
     assert (await ask(proxy)).status_code == 400
-    assert asked(upstream) == ["fast"]
+    assert asked(proxy.upstream) == ["fast"]
 
 
 def late_system(messages: list[Json]) -> bool:
@@ -102,19 +98,18 @@ async def test_a_strict_template_is_asked_in_its_form_and_remembered(
     messages: list[Json],
     refused: Callable[[list[Json]], bool],
     refusal: Reply,
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
+    three_tiers: StartProxy,
 ) -> None:
     def choose(call: Call) -> Reply:
         return refusal if refused(messages_of(call)) else good(False)
 
-    proxy = await three_tiers(upstream, start_proxy, retries=3)
-    upstream.always(WhenWhole(choose))
+    proxy = await three_tiers(retries=3)
+    proxy.upstream.always(WhenWhole(choose))
     assert (await ask(proxy, messages=messages)).status_code == 200
-    assert asked(upstream) == ["fast", "fast"]
-    assert messages_of(upstream.calls[0]) == messages, "others may take it as it is"
+    assert asked(proxy.upstream) == ["fast", "fast"]
+    assert messages_of(proxy.upstream.calls[0]) == messages, "others may take it as it is"
     assert (await ask(proxy, messages=messages)).status_code == 200
-    assert asked(upstream) == ["fast"] * 3, "the tier is remembered"
+    assert asked(proxy.upstream) == ["fast"] * 3, "the tier is remembered"
 
 
 RETRIED: Final[Json] = {"reliability.tool_validation.max_retries": 3}
@@ -129,31 +124,31 @@ UNREAD = [
 @pytest.mark.parametrize("status", [400, 500])
 @pytest.mark.parametrize("words", UNREAD)
 async def test_a_call_that_the_server_could_not_read_is_asked_for_again(
-    words: str, status: int, upstream: ScriptedServer, start_proxy: StartProxy
+    words: str, status: int, three_tiers: StartProxy
 ) -> None:
-    proxy = await three_tiers(upstream, start_proxy, RETRIED, retries=3)
-    upstream.will(litellm_error(status, words), good(True))
+    proxy = await three_tiers(RETRIED, retries=3)
+    proxy.upstream.will(litellm_error(status, words), good(True))
     response = await ask(proxy, tools=TOOLS)
     assert response.json()["choices"][0]["finish_reason"] == "tool_calls"
-    first, second = map(messages_of, upstream.calls)
-    assert asked(upstream) == ["fast", "fast"]
+    first, second = map(messages_of, proxy.upstream.calls)
+    assert asked(proxy.upstream) == ["fast", "fast"]
     assert first == MESSAGES
     said = "could not be read: invalid character ']' after object key:value pair."
     assert (said if "err=" in words else "could not be read.") in second[-1]["content"]
 
 
-async def test_also_after_some_prose(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
-    proxy = await three_tiers(upstream, start_proxy, RETRIED, retries=3)
-    upstream.will(Reply.sse(ROLE, TEXT, data({"error": {"message": UNREAD[0]}})), good(True))
+async def test_also_after_some_prose(three_tiers: StartProxy) -> None:
+    proxy = await three_tiers(RETRIED, retries=3)
+    proxy.upstream.will(Reply.sse(ROLE, TEXT, data({"error": {"message": UNREAD[0]}})), good(True))
     response = await ask(proxy, tools=TOOLS, stream=True)
     *_, last, done = payloads(response.content)
     assert (done, last["choices"][0]["finish_reason"]) == ("[DONE]", "tool_calls")
 
 
-async def test_a_call_that_is_never_read(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_a_call_that_is_never_read(three_tiers: StartProxy) -> None:
     changes = {**RETRIED, "reliability.tool_validation.on_exhausted": "return_last"}
-    proxy = await three_tiers(upstream, start_proxy, changes, chain=["fast"], retries=1)
-    upstream.always(litellm_error(500, UNREAD[1]))
+    proxy = await three_tiers(changes, chain=["fast"], retries=1)
+    proxy.upstream.always(litellm_error(500, UNREAD[1]))
     response = await ask(proxy, tools=TOOLS)
     assert response.status_code == 422, "there is nothing to return"
     assert response.json()["error"]["type"] == "tool_validation_failed"

@@ -10,7 +10,7 @@ import pytest
 
 from mlx_stack_proxy.engine import deadlines
 from tests.server.asking import ask
-from tests.server.climbing import asked, by_model, three_tiers
+from tests.server.climbing import asked, by_model
 from tests.server.conftest import StartProxy
 from tests.server.polling import is_degraded
 from tests.support.replies import chunk, data
@@ -45,16 +45,14 @@ def silent(health: ScriptedServer, *tiers: str, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_one_that_hangs_is_left_in_time(
-    upstream: ScriptedServer, start_proxy: StartProxy, health: ScriptedServer, stream: bool
+    health: ScriptedServer, stream: bool, three_tiers: StartProxy
 ) -> None:
-    proxy = await three_tiers(
-        upstream, start_proxy, silent(health, "fast"), degrade={"failures": 1}, **SECOND
-    )
+    proxy = await three_tiers(silent(health, "fast"), degrade={"failures": 1}, **SECOND)
     thinks = data(chunk({"role": "assistant", "reasoning_content": "Hmm"}))
-    upstream.always(by_model(fast=Reply.sse(thinks, SILENCE) if stream else HANGS))
+    proxy.upstream.always(by_model(fast=Reply.sse(thinks, SILENCE) if stream else HANGS))
     async with asyncio.timeout(30):  # its total_timeout is 900 s
         response = await ask(proxy, stream=stream)
     assert health.calls, "it was asked, and answered"
     assert response.status_code == 200 and "error" not in response.text
-    assert asked(upstream) == ["fast", "standard"]
+    assert asked(proxy.upstream) == ["fast", "standard"]
     assert await is_degraded(proxy)

@@ -141,21 +141,15 @@ async def test_retry_with_correction(
     ],
 )
 async def test_the_budget(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    *,
-    changes: Json,
-    status: int,
-    warned: str | None,
-    limit: int | None,
+    start_proxy: StartProxy, *, changes: Json, status: int, warned: str | None, limit: int | None
 ) -> None:
-    upstream.otherwise = lambda call: text_stream()
     proxy = await start_proxy(specified(**{f"token_budget__{k}": v for k, v in changes.items()}))
+    proxy.upstream.otherwise = lambda call: text_stream()
     for _ in range(3):
         response = await ask(proxy)
     assert response.status_code == status
     assert response.headers.get("x-mlx-stack-budget-warning") == warned
-    assert limit is None or upstream.calls[0].json()["max_tokens"] == limit
+    assert limit is None or proxy.upstream.calls[0].json()["max_tokens"] == limit
 
 
 # The cloud

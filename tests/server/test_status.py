@@ -23,7 +23,7 @@ from tests.server.failing import SETTINGS
 from tests.support.clock import Clock
 from tests.support.replies import data, litellm_error, long_text, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer, Wait
+from tests.support.scripted_server import Reply, Wait
 from tests.support.waiting import until
 
 GENEROUS = 20  # seconds; what takes longer hangs
@@ -41,10 +41,10 @@ async def status(proxy: RunningProxy) -> dict[str, Any]:
     return found
 
 
-async def test_what_is_spent(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_what_is_spent(start_proxy: StartProxy) -> None:
     """What else has happened is the report's: the same counts, of a day."""
     proxy = await start_proxy(CHANGES)
-    upstream.will(text_stream(), litellm_error(500, "no"), calling(GOOD))
+    proxy.upstream.will(text_stream(), litellm_error(500, "no"), calling(GOOD))
     await ask(proxy)
     await ask(proxy, tools=TOOLS)
     found = await status(proxy)
@@ -94,12 +94,12 @@ async def test_what_a_client_must_know(
     assert (await status(proxy))["tiers"]["fast"]["context_window"] == 4096
 
 
-async def test_what_runs_and_what_waits(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_what_runs_and_what_waits(start_proxy: StartProxy) -> None:
     """A reply that is on its way counts by what it has written."""
     proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
     rest = asyncio.Event()
     role, text, end = (data(one) for one in text_chunks(long_text(400)))
-    upstream.will(Reply.sse(role, text, Wait(rest), end, b"data: [DONE]\n\n"), text_stream())
+    proxy.upstream.will(Reply.sse(role, text, Wait(rest), end, b"data: [DONE]\n\n"), text_stream())
     asking = [asyncio.create_task(ask(proxy, stream=True)) for _ in range(2)]
 
     async def busy() -> Any:
@@ -128,9 +128,9 @@ async def test_a_store_that_fails_is_said(
     assert found["tiers"]["fast"]["state"] == "ok"
 
 
-async def test_watched_in_a_terminal(upstream: ScriptedServer, proxy: RunningProxy) -> None:
+async def test_watched_in_a_terminal(proxy: RunningProxy) -> None:
     """Drawn again and again on a screen of its own, which goes away with Ctrl-C."""
-    upstream.always(lambda _: text_stream())
+    proxy.upstream.always(lambda _: text_stream())
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = await asyncio.create_subprocess_exec(
@@ -183,14 +183,14 @@ def named(agent: str) -> Json:
     return {"headers": {"X-MLX-Stack-Agent": agent}}
 
 
-async def test_what_has_happened(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_what_has_happened(start_proxy: StartProxy) -> None:
     """What counts as which: tests/telemetry/test_counters.py."""
     proxy = await start_proxy(SETTINGS)
-    upstream.will(calling(BAD), calling(GOOD))
+    proxy.upstream.will(calling(BAD), calling(GOOD))
     await ask(proxy, tools=TOOLS, **named("a"))
-    upstream.will(*[litellm_error(500, "no")] * 2, text_stream())
+    proxy.upstream.will(*[litellm_error(500, "no")] * 2, text_stream())
     await ask(proxy, **named("b"))
-    upstream.will(*[litellm_error(500, "no")] * 4)
+    proxy.upstream.will(*[litellm_error(500, "no")] * 4)
     await ask(proxy, **named("b"))
     found = await report(proxy)
     assert found["agents"] == ["a", "b"]
@@ -210,12 +210,10 @@ async def test_what_has_happened(upstream: ScriptedServer, start_proxy: StartPro
     assert failed["command"].endswith(failed["request_id"])
 
 
-async def test_hours_are_told_apart(
-    upstream: ScriptedServer, start_proxy: StartProxy, clock: Clock
-) -> None:
+async def test_hours_are_told_apart(start_proxy: StartProxy, clock: Clock) -> None:
     proxy = await start_proxy(SETTINGS, wall_clock=clock)
     for _ in range(2):
-        upstream.will(text_stream())
+        proxy.upstream.will(text_stream())
         await ask(proxy, **named("a"))
         clock.now += 3600
     found = await report(proxy, since="3h")

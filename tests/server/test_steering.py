@@ -10,7 +10,7 @@ from tests.server.asking import CHAT, ask, body, checked_error
 from tests.server.conftest import StartProxy
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import SILENCE, Call, Reply, ScriptedServer, WhenWhole
+from tests.support.scripted_server import SILENCE, Call, Reply, WhenWhole
 
 KEYS = {"server.api_keys": ["a-client", "another"]}
 CLIENT = {"Authorization": "Bearer a-client"}
@@ -46,29 +46,24 @@ async def state_of(proxy: RunningProxy) -> str:
     ids=["steered", "hurried", "hurried by a header"],
 )
 async def test_three_requests_degrade_no_tier(
-    fields: dict[str, Any],
-    headers: dict[str, str],
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
+    fields: dict[str, Any], headers: dict[str, str], start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy({**KEYS, **BREAKS_AT_THREE})
-    upstream.always(WhenWhole(like_litellm))
+    proxy.upstream.always(WhenWhole(like_litellm))
     for _ in range(3):
         await ask(proxy, {**CLIENT, **headers}, **fields)
     assert await state_of(proxy) == "ok"
     assert (await ask(proxy, {"Authorization": "Bearer another"})).status_code == 200
 
 
-async def test_it_goes_up_by_no_field_and_no_header(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_it_goes_up_by_no_field_and_no_header(proxy: RunningProxy) -> None:
     """Also with a key of the client's own: the breaker is everybody's."""
-    upstream.will(text_stream())
+    proxy.upstream.will(text_stream())
     said = {"x-litellm-timeout": "60", "x-litellm-num-retries": "9", "litellm-x": "1"}
     fields = {"timeout": 60, "num_retries": 9, "api_base": "x", "top_k": 5, "user": "u"}
     metadata = {"user_id": "u", "tags": ["cloud"]}
     await ask(proxy, {**CLIENT, **said}, metadata=metadata, **fields)
-    (call,) = upstream.calls
+    (call,) = proxy.upstream.calls
     sent = call.json()
     assert {"top_k": 5, "user": "u", "metadata": {"user_id": "u"}}.items() <= sent.items()
     assert (sent["num_retries"], sent["disable_fallbacks"]) == (0, True)
@@ -83,48 +78,43 @@ async def test_it_goes_up_by_no_field_and_no_header(
     ids=["header", "field"],
 )
 async def test_a_clients_timeout_is_our_deadline(
-    headers: dict[str, str],
-    fields: dict[str, Any],
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
+    headers: dict[str, str], fields: dict[str, Any], start_proxy: StartProxy
 ) -> None:
     proxy = await start_proxy({"reliability.escalation.degrade": {"failures": 1}})
-    upstream.always(Reply.sse(SILENCE))
+    proxy.upstream.always(Reply.sse(SILENCE))
     response = await ask(proxy, headers, **fields)
     error = checked_error(response, 504, "all_tiers_failed")
     assert "the request's own `timeout`" in error["message"]
     assert [one["reason"] for one in error["attempts"]] == ["timeout"]
-    assert await upstream.calls[0].left_within(10)
+    assert await proxy.upstream.calls[0].left_within(10)
     assert await state_of(proxy) == "ok"
 
 
 async def test_what_passes_through_has_it_too(
-    upstream: ScriptedServer, start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
+    start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LITELLM_MASTER_KEY", "sk-master")
     proxy = await start_proxy(KEYS)
-    upstream.always(lambda _: Reply.raw(SILENCE))
+    proxy.upstream.always(lambda _: Reply.raw(SILENCE))
     asked = {"model": "m", "input": "x", "timeout": 0.3}
     response = await proxy.client.post("/v1/completions", json=asked, headers=CLIENT)
     checked_error(response, 504, "all_tiers_failed")
-    assert await upstream.calls[0].left_within(10)
-    assert "timeout" not in upstream.calls[0].json()
+    assert await proxy.upstream.calls[0].left_within(10)
+    assert "timeout" not in proxy.upstream.calls[0].json()
 
 
 async def test_with_another_key_what_passes_through_is_litellms_to_time(
-    upstream: ScriptedServer, proxy: RunningProxy
+    proxy: RunningProxy,
 ) -> None:
-    upstream.will(Reply.json({"ok": True}))
+    proxy.upstream.will(Reply.json({"ok": True}))
     asked = {"model": "m", "input": "x", "timeout": 1e-9}
     response = await proxy.client.post("/v1/completions", json=asked, headers={**CLIENT, **HEADER})
     assert response.status_code == 200
-    assert upstream.calls[0].json() == asked
-    assert upstream.calls[0].header("x-litellm-timeout") == "0.001"
+    assert proxy.upstream.calls[0].json() == asked
+    assert proxy.upstream.calls[0].header("x-litellm-timeout") == "0.001"
 
 
-async def test_chat_completions_take_no_model_of_the_query(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
-    upstream.will(text_stream())
+async def test_chat_completions_take_no_model_of_the_query(proxy: RunningProxy) -> None:
+    proxy.upstream.will(text_stream())
     await proxy.client.post(f"{CHAT}?model=cloud", json=body())
-    assert upstream.calls[0].target == CHAT
+    assert proxy.upstream.calls[0].target == CHAT

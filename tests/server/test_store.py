@@ -23,7 +23,7 @@ from tests.state.reading import rows
 from tests.support.redis_server import RedisServer
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.scripted_server import Reply
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.usefixtures("redis_asked_again_soon")
@@ -49,11 +49,11 @@ def tokens_on_disk(path: Path) -> int:
 
 
 async def test_what_a_client_has_seen_finished_is_on_the_disk(
-    upstream: ScriptedServer, start_proxy: StartProxy, tmp_path: Path
+    start_proxy: StartProxy, tmp_path: Path
 ) -> None:
     path = tmp_path / "state.db"
     proxy = await start_proxy({"state.backend": "sqlite", "state.path": str(path), **NO_LOOPS})
-    upstream.always(lambda _: text_stream("Hello"))
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     for number in range(1, 5):
         response = await ask(proxy, AGENT, stream=number % 2 == 0)
         assert response.status_code == 200
@@ -61,11 +61,9 @@ async def test_what_a_client_has_seen_finished_is_on_the_disk(
     assert await store_of(proxy) == "ok"
 
 
-async def test_redis_goes_and_comes_back(
-    upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
-) -> None:
+async def test_redis_goes_and_comes_back(start_proxy: StartProxy, redis: RedisServer) -> None:
     proxy = await start_proxy(shared(redis))
-    upstream.always(lambda _: text_stream("Hello"))
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     await ask(proxy, AGENT)
     redis.kill()
     responses = await asyncio.gather(*(ask(proxy, AGENT) for _ in range(16)))
@@ -83,15 +81,13 @@ async def test_redis_goes_and_comes_back(
     assert await used(proxy) == 17 * USED
 
 
-async def test_a_hard_stop_wants_the_truth(
-    upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
-) -> None:
+async def test_a_hard_stop_wants_the_truth(start_proxy: StartProxy, redis: RedisServer) -> None:
     proxy = await start_proxy({**shared(redis), **HARD})
-    upstream.always(lambda _: text_stream("Hello"))
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     redis.kill()
     response = await ask(proxy, AGENT)
     assert (response.status_code, response.json()["error"]["scope"]) == (429, "store")
-    assert upstream.calls == []
+    assert proxy.upstream.calls == []
 
 
 # How often an exchange asks Redis, as the server itself sees it (MONITOR)
@@ -143,7 +139,6 @@ async def known_to(redis: RedisServer, proxy: RunningProxy) -> None:
     ids=["plain", "hard_stop", "retried", "retried under hard_stop"],
 )
 async def test_the_round_trips_of_an_exchange(
-    upstream: ScriptedServer,
     start_proxy: StartProxy,
     redis: RedisServer,
     *,
@@ -156,7 +151,7 @@ async def test_the_round_trips_of_an_exchange(
     state = {"state.backend": "redis", "state.redis_url": redis.url}
     proxy = await start_proxy({**state, **changes})
     await known_to(redis, proxy)
-    upstream.will(*replies)
+    proxy.upstream.will(*replies)
     async with watched(redis, proxy) as seen:
         response = await ask(proxy, tools=TOOLS)
     assert response.headers["x-mlx-stack-attempts"] == str(len(replies))

@@ -37,12 +37,12 @@ def said(report: Any) -> str:
 
 
 async def test_it_shows_what_memory_has_and_tells_when_it_is_over(
-    upstream: ScriptedServer, start_proxy: StartProxy, redis: RedisServer
+    start_proxy: StartProxy, redis: RedisServer
 ) -> None:
     tries = {f"{RULES}.max_retries": 1, "reliability.escalation.chain": ["fast"]}
     kept = {"state.backend": "redis", "state.redis_url": redis.url, **NO_LOOPS, **tries}
     proxy = await start_proxy(kept)
-    upstream.will(text_stream("Hello"), calling(BAD), calling(BAD))
+    proxy.upstream.will(text_stream("Hello"), calling(BAD), calling(BAD))
     await ask(proxy, AGENT)
     redis.kill()
     failed = await ask(proxy, AGENT, tools=TOOLS)
@@ -104,14 +104,13 @@ def full_disk() -> Iterator[Callable[[int], None]]:
 
 
 async def test_a_full_disk_is_an_event_and_a_line_of_the_report(
-    upstream: ScriptedServer,
     start_proxy: StartProxy,
     tmp_path: Path,
     full_disk: Callable[[int], None],
 ) -> None:
     path = tmp_path / "state.db"
     proxy = await start_proxy({"state.backend": "sqlite", "state.path": str(path), **NO_LOOPS})
-    upstream.always(lambda _: text_stream("Hello"))
+    proxy.upstream.always(lambda _: text_stream("Hello"))
     await ask(proxy, AGENT)
     full_disk(size_of_log(path))
 
@@ -122,7 +121,7 @@ async def test_a_full_disk_is_an_event_and_a_line_of_the_report(
     await until(fails)
     report = await get(proxy, "report")
     assert report["store"] != "ok" and said(report).startswith("The store is failing:")
-    asked = len(upstream.calls)
+    asked = len(proxy.upstream.calls)
     assert report["totals"]["requests"] == asked
     full_disk(resource.RLIM_INFINITY)
 

@@ -13,13 +13,13 @@ from tests.server.counting import session
 from tests.server.polling import until_metric
 from tests.server.pressing import Gate
 from tests.support.replies import data, text_chunks, text_stream
-from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.scripted_server import Reply
 
 
-async def test_sessions_take_turns(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_sessions_take_turns(start_proxy: StartProxy) -> None:
     """An agent with many requests can't starve another that has one."""
     proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
-    gate = Gate(upstream)
+    gate = Gate(proxy.upstream)
     running = [asyncio.create_task(ask(proxy, session("greedy")))]
     await gate.next_call()
     for number, name in enumerate(("greedy", "greedy", "greedy", "modest")):
@@ -30,19 +30,17 @@ async def test_sessions_take_turns(upstream: ScriptedServer, start_proxy: StartP
         await gate.next_call()
     gate.open()
     await asyncio.gather(*running)
-    order = [call.json().get("user") for call in upstream.calls]
+    order = [call.json().get("user") for call in proxy.upstream.calls]
     assert order == [None, "greedy0", "modest3", "greedy1", "greedy2"]
 
 
-async def test_a_failed_attempt_gives_its_slot_back(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_failed_attempt_gives_its_slot_back(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({"tiers.fast.max_concurrency": 1})
-    upstream.will(Reply.sse(data(text_chunks("ok")[0])), text_stream("fine"))
+    proxy.upstream.will(Reply.sse(data(text_chunks("ok")[0])), text_stream("fine"))
     assert [(await ask(proxy)).status_code for _ in range(2)] == [502, 200]
 
 
-async def test_start_tier(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_start_tier(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(
         {
             "tiers.fast": {"model": "group-fast", "params": {"temperature": 0.1, "top_k": 20}},
@@ -51,8 +49,8 @@ async def test_start_tier(upstream: ScriptedServer, start_proxy: StartProxy) -> 
             "reliability.escalation.aliases": {"gpt-4o-mini": "standard"},
         }
     )
-    upstream.models = ("group-fast", "group-standard", "embedder")
-    upstream.always(text_stream())
+    proxy.upstream.models = ("group-fast", "group-standard", "embedder")
+    proxy.upstream.always(text_stream())
     params = {"temperature": 0.1, "top_k": 20}
     for model, header, tier, sent in (
         ("gpt-4o-mini", {}, "standard", {"model": "group-standard"}),
@@ -62,7 +60,7 @@ async def test_start_tier(upstream: ScriptedServer, start_proxy: StartProxy) -> 
         response = await ask(proxy, header, model=model)
         assert response.status_code == 200
         assert response.headers["x-mlx-stack-tier"] == tier
-        body = upstream.calls[-1].json()
+        body = proxy.upstream.calls[-1].json()
         assert {key: body[key] for key in ("model", *params) if key in body} == sent
         assert response.json()["model"] == "fast", "upstream's own word stays"
     told = (await proxy.client.get("/metrics")).text

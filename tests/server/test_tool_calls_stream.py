@@ -26,15 +26,13 @@ TOOLS = [
 CALL = '<tool_call>{"name": "search", "arguments": {"query": "x"}}</tool_call>'
 
 
-async def test_text_before_a_call_does_not_wait_for_the_next_chunk(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_text_before_a_call_does_not_wait_for_the_next_chunk(proxy: RunningProxy) -> None:
     """Which text flows: tests/tool_validation/test_text_streams.py."""
     event = asyncio.Event()
     one = chunk({"role": "assistant", "content": "Let me look. "})
     last = [chunk({"content": CALL[:9]}), chunk({"content": CALL[9:]}), chunk({}, "stop")]
     usage_in_every_chunk = {**one, "usage": USAGE}
-    upstream.will(Reply.sse(data(usage_in_every_chunk), Wait(event), *map(data, last), DONE))
+    proxy.upstream.will(Reply.sse(data(usage_in_every_chunk), Wait(event), *map(data, last), DONE))
     asked = body(tools=[SEARCH], **WITH_USAGE)
     async with proxy.client.stream("POST", CHAT, json=asked) as response:
         parts = response.aiter_raw()
@@ -81,12 +79,10 @@ async def test_a_call_written_as_text_comes_out_as_a_real_call(
 # A schema that costs too much to check
 
 
-async def test_an_unchecked_call_is_counted(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_an_unchecked_call_is_counted(start_proxy: StartProxy) -> None:
     proxy = await start_proxy()
     arguments = json.dumps(TOO_LARGE)
-    upstream.will(calling(arguments, name="f"))
+    proxy.upstream.will(calling(arguments, name="f"))
     tools = [{"type": "function", "function": {"name": "f", "parameters": LARGE}}]
     response = await ask(proxy, tools=tools)
     message = response.json()["choices"][0]["message"]
@@ -97,9 +93,9 @@ async def test_an_unchecked_call_is_counted(
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_where_no_tools_are_offered_a_call_is_its_text(
-    stream: bool, upstream: ScriptedServer, proxy: RunningProxy
+    stream: bool, proxy: RunningProxy
 ) -> None:
-    upstream.always(calling('{"order_id": "ord_NDlL"}', name="get_order"))
+    proxy.upstream.always(calling('{"order_id": "ord_NDlL"}', name="get_order"))
     for path, more in (
         ("/v1/chat/completions", {"messages": MESSAGES}),
         ("/v1/messages", {"messages": MESSAGES, "max_tokens": 99}),
@@ -111,4 +107,4 @@ async def test_where_no_tools_are_offered_a_call_is_its_text(
         said = answer.text.replace("\\", "")
         assert '{"name":"get_order","arguments":{"order_id":"ord_NDlL"}}' in said
         assert "tool_use" not in said and "function_call" not in said
-    assert len(upstream.calls) == 3, "asked once each"
+    assert len(proxy.upstream.calls) == 3, "asked once each"

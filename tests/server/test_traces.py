@@ -50,9 +50,9 @@ def said(span: ReadableSpan) -> dict[str, Any]:
 
 
 async def test_an_exchange_and_its_calls(
-    upstream: ScriptedServer, proxy: RunningProxy, exporter: InMemorySpanExporter
+    proxy: RunningProxy, exporter: InMemorySpanExporter
 ) -> None:
-    upstream.will(*[litellm_error(500, "no")] * 2, text_stream())
+    proxy.upstream.will(*[litellm_error(500, "no")] * 2, text_stream())
     response = await ask(proxy, {"traceparent": PARENT, "tracestate": "a=b"})
     assert response.status_code == 200
     *calls, whole = exporter.get_finished_spans()
@@ -63,7 +63,7 @@ async def test_an_exchange_and_its_calls(
     assert f"{whole.context.trace_id:032x}" == PARENT[3:35], "the client's trace goes on"
     assert whole.parent is not None and f"{whole.parent.span_id:016x}" == PARENT[36:52]
     assert [one.parent.span_id for one in calls if one.parent] == [whole.context.span_id] * 3
-    sent = [call.header("traceparent") for call in upstream.calls]
+    sent = [call.header("traceparent") for call in proxy.upstream.calls]
     assert sent == [f"00-{PARENT[3:35]}-{one.context.span_id:016x}-01" for one in calls]
     failed, _, good = map(said, calls)
     assert (failed["error.type"], failed["http.response.status_code"]) == ("server_error", 500)
@@ -83,17 +83,17 @@ async def test_an_exchange_and_its_calls(
 
 
 async def test_an_exchange_that_fails_and_one_that_is_left(
-    upstream: ScriptedServer, proxy: RunningProxy, exporter: InMemorySpanExporter
+    proxy: RunningProxy, exporter: InMemorySpanExporter
 ) -> None:
-    upstream.will(litellm_error(400, "what?"))
+    proxy.upstream.will(litellm_error(400, "what?"))
     await ask(proxy)
     call, whole = exporter.get_finished_spans()
     assert said(whole)["error.type"] == said(call)["error.type"] == "client_error"
     exporter.clear()
-    upstream.will(Reply.sse(SILENCE))
+    proxy.upstream.will(Reply.sse(SILENCE))
     asking = asyncio.create_task(ask(proxy))
-    await upstream.next_call()
-    await upstream.next_call()
+    await proxy.upstream.next_call()
+    await proxy.upstream.next_call()
     asking.cancel()
     await until_metric(proxy, "mlx_stack_requests_total", 1, outcome="client_left", tier="fast")
     call, whole = exporter.get_finished_spans()
@@ -101,13 +101,13 @@ async def test_an_exchange_that_fails_and_one_that_is_left(
 
 
 async def test_a_fault_of_its_own_breaks_no_reply(
-    upstream: ScriptedServer, proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
+    proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> None:
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(traces, "_describe", broken)
-    upstream.always(text_stream())
+    proxy.upstream.always(text_stream())
     assert (await ask(proxy)).status_code == 200
     await until_metric(proxy, "mlx_stack_stage_faults_total", 1, stage="traces")
 

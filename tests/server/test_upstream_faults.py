@@ -42,24 +42,22 @@ BEFORE_CONTENT: dict[str, Reply] = {
 
 @pytest.mark.parametrize("name", BEFORE_CONTENT)
 async def test_failures_before_any_content_are_an_error_response(
-    name: str, upstream: ScriptedServer, proxy: RunningProxy
+    name: str, proxy: RunningProxy
 ) -> None:
-    upstream.always(BEFORE_CONTENT[name])
+    proxy.upstream.always(BEFORE_CONTENT[name])
     error = checked_error(await ask(proxy, **WITH_USAGE), 502, "all_tiers_failed")
-    assert len(error["attempts"]) == len(upstream.calls)
+    assert len(error["attempts"]) == len(proxy.upstream.calls)
     for attempt in error["attempts"]:
         assert set(attempt) == {"tier", "reason", "status", "seconds"}
     # And the next one is served: no connection is left in a bad state.
-    upstream.always(text_stream("Well again."))
+    proxy.upstream.always(text_stream("Well again."))
     assert (await ask(proxy)).status_code == 200
 
 
-async def test_a_stream_that_fails_after_text_ends_with_an_error_event(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_a_stream_that_fails_after_text_ends_with_an_error_event(proxy: RunningProxy) -> None:
     """Also where upstream says its error and then nothing more."""
     failure = data({"error": {"message": "Connection error", "type": None, "code": "500"}})
-    upstream.will(Reply.sse(ROLE, TEXT, failure, SILENCE))
+    proxy.upstream.will(Reply.sse(ROLE, TEXT, failure, SILENCE))
     response = await ask(proxy, **WITH_USAGE)
     assert response.status_code == 200
     stream = without_notes(response.content)
@@ -73,29 +71,27 @@ async def test_a_stream_that_fails_after_text_ends_with_an_error_event(
 @pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
 @pytest.mark.parametrize("end", [CLOSE, SILENCE], ids=["it breaks", "it stays open"])
 async def test_a_finished_reply_is_whole_however_its_connection_ends(
-    end: Mark, streamed: bool, upstream: ScriptedServer, start_proxy: StartProxy
+    end: Mark, streamed: bool, start_proxy: StartProxy
 ) -> None:
     """It must not run into the silence limit, which would make a failure of it."""
     proxy = await start_proxy({"tiers.fast.idle_timeout": 0.5})
-    upstream.will(Reply.sse(ROLE, TEXT, END, end))
+    proxy.upstream.will(Reply.sse(ROLE, TEXT, END, end))
     response = await ask(proxy, **(WITH_USAGE if streamed else {}))
     assert response.status_code == 200
     if streamed:
         assert without_notes(response.content) == ROLE + TEXT + END + DONE
     else:
         assert response.json()["choices"][0]["message"]["content"] == "Half an answer"
-    assert await (await upstream.next_call()).left_within(1)
+    assert await (await proxy.upstream.next_call()).left_within(1)
 
 
-async def test_an_error_that_quotes_a_long_prompt_keeps_its_status(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_an_error_that_quotes_a_long_prompt_keeps_its_status(start_proxy: StartProxy) -> None:
     """A body that is too long to pass on is cut; asked again it would say the same."""
     proxy = await start_proxy({"reliability.escalation.max_retries_before_escalate": 3})
     reply = litellm_error(400, f"Invalid value: '{'x' * 2**21}'")
-    upstream.always(reply)
+    proxy.upstream.always(reply)
     response = await ask(proxy)
-    assert (response.status_code, len(upstream.calls)) == (400, 1)
+    assert (response.status_code, len(proxy.upstream.calls)) == (400, 1)
     (whole,) = reply.pieces
     assert isinstance(whole, bytes) and response.content == whole[: 2**20]
 

@@ -58,9 +58,9 @@ async def test_it_works_after_a_restart(
         assert code == 1 and "went right at once some time ago" in text
 
 
-async def test_a_record_holds_no_text(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_a_record_holds_no_text(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(ONE_TIER)
-    upstream.always(litellm_error(500, "the quokka says: wombat"))
+    proxy.upstream.always(litellm_error(500, "the quokka says: wombat"))
     response = await ask(proxy)
     found = await proxy.client.get("/mlx-stack/exchanges/last")
     assert found.json()["request_id"] == response.headers["x-request-id"]
@@ -72,13 +72,11 @@ async def test_a_record_holds_no_text(upstream: ScriptedServer, start_proxy: Sta
     assert b"quokka" not in kept.body and b"wombat" not in kept.body
 
 
-async def test_a_tools_name_is_cut_wherever_it_is_kept(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_tools_name_is_cut_wherever_it_is_kept(start_proxy: StartProxy) -> None:
     """Neither memory nor the counters' rows grow with it, and a wrong call counts once."""
     proxy = await start_proxy({**ONE_TIER, f"{RULES}.max_retries": 0})
     name = "n" * 150
-    upstream.will(calling(GOOD, name=name), calling(BAD, name=name))
+    proxy.upstream.will(calling(GOOD, name=name), calling(BAD, name=name))
     tools = [tool(name, parameters("query", query="string"))]
     assert (await ask(proxy, tools=tools)).status_code == 200
     assert (await ask(proxy, tools=tools)).status_code == 422

@@ -20,6 +20,7 @@ from mlx_stack_proxy.main import build_services
 from mlx_stack_proxy.server.process import Server
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.support.forced_memory import ForcedMemory
+from tests.support.scripted_server import ScriptedServer
 
 Json = dict[str, Any]
 
@@ -69,6 +70,7 @@ class RunningProxy:
     server: uvicorn.Server
     client: httpx.AsyncClient
     services: Services
+    upstream: ScriptedServer | None = None  # what it asks, where that is a test's own
 
     @property
     def url(self) -> str:

@@ -67,11 +67,9 @@ async def test_what_was_only_mended_is_kept_too(
     assert only["written"]["tool_calls"][0]["arguments"] == COMMA
 
 
-async def test_without_capturing_the_events_tell(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_without_capturing_the_events_tell(start_proxy: StartProxy) -> None:
     proxy = await start_proxy()
-    upstream.will(litellm_error(500, "no"))
+    proxy.upstream.will(litellm_error(500, "no"))
     response = await ask(proxy)
     found = await details(proxy, response.headers["x-request-id"])
     assert [one["reason"] for one in found["attempts"]] == ["server_error"]

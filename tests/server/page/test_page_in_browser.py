@@ -50,10 +50,8 @@ async def put_right(proxy: RunningProxy, upstream: ScriptedServer) -> str:
     return str((await ask(proxy, tools=TOOLS)).headers["x-request-id"])
 
 
-async def test_the_root_leads_to_the_tiers(
-    upstream: ScriptedServer, proxy: RunningProxy, browser: Browser
-) -> None:
-    upstream.will(text_stream("hello"))
+async def test_the_root_leads_to_the_tiers(proxy: RunningProxy, browser: Browser) -> None:
+    proxy.upstream.will(text_stream("hello"))
     await ask(proxy)
     await browser.open(f"{proxy.url}/")
     await browser.until("return document.querySelectorAll('.tier').length === 2")
@@ -63,17 +61,15 @@ async def test_the_root_leads_to_the_tiers(
     # The figures go on by themselves.
     served = "document.querySelector('.tier .figure:last-child b').textContent"
     await browser.until(f"return {served} === '1'")
-    upstream.will(text_stream("again"))
+    proxy.upstream.will(text_stream("again"))
     await ask(proxy)
     await browser.run(LOOK)
     await browser.until(f"return {served} === '2'")
     assert await browser.complaints() == []
 
 
-async def test_the_tokens_of_this_hour_are_drawn(
-    upstream: ScriptedServer, proxy: RunningProxy, browser: Browser
-) -> None:
-    upstream.will(text_stream("hello"))
+async def test_the_tokens_of_this_hour_are_drawn(proxy: RunningProxy, browser: Browser) -> None:
+    proxy.upstream.will(text_stream("hello"))
     await ask(proxy)
     await browser.open(f"{proxy.url}/mlx-stack/")
     await browser.until("return document.querySelector('.overview:not([aria-busy])')")
@@ -109,11 +105,11 @@ async def test_from_the_list_to_each_attempt_and_back_by_keyboard(
 
 
 async def test_filters_stand_in_the_address_and_a_link_leads_there(
-    upstream: ScriptedServer, start_proxy: StartProxy, browser: Browser
+    start_proxy: StartProxy, browser: Browser
 ) -> None:
     proxy = await start_proxy(RETRIES)
-    await put_right(proxy, upstream)
-    upstream.always(litellm_error(500, "no"))
+    await put_right(proxy, proxy.upstream)
+    proxy.upstream.always(litellm_error(500, "no"))
     await ask(proxy)
     await browser.open(f"{proxy.url}/mlx-stack/#/exchanges?since=1h")
     await browser.until("return document.querySelectorAll('a.row').length === 2")
@@ -244,11 +240,9 @@ async def test_the_key_is_asked_for_once_and_never_in_the_address(
     assert await browser.cookies() == []
 
 
-async def test_on_a_phone_nothing_sticks_out(
-    upstream: ScriptedServer, start_proxy: StartProxy, browser: Browser
-) -> None:
+async def test_on_a_phone_nothing_sticks_out(start_proxy: StartProxy, browser: Browser) -> None:
     proxy = await start_proxy(RETRIES)
-    request_id = await put_right(proxy, upstream)
+    request_id = await put_right(proxy, proxy.upstream)
     for dark in (False, True):
         await browser.screen(360, 740, scale=2, dark=dark)
         for view, text in (
@@ -276,7 +270,7 @@ DRAWN = """
 
 
 async def test_a_proxy_that_is_gone_turns_the_page_grey_until_it_is_back(
-    upstream: ScriptedServer, proxy: RunningProxy, browser: Browser
+    proxy: RunningProxy, browser: Browser
 ) -> None:
     await browser.open(f"{proxy.url}/mlx-stack/")
     await browser.shows("All well")
@@ -297,7 +291,7 @@ async def test_a_proxy_that_is_gone_turns_the_page_grey_until_it_is_back(
     await browser.shows("All well")
     assert not await browser.run(GREY)
     assert "the store fails" not in await browser.text()
-    await upstream.stop()
+    await proxy.upstream.stop()
     await browser.run(LOOK)
     await browser.shows("LiteLLM is down")
     await browser.shows("LiteLLM can't be reached:")
@@ -365,16 +359,12 @@ async def test_attempts_and_events_that_are_the_same_are_shown_once(
     ("width", "dark"), [(1280, False), (1280, True), (360, False), (360, True)]
 )
 async def test_nobody_is_kept_out(
-    width: int,
-    dark: bool,
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    browser: Browser,
+    width: int, dark: bool, start_proxy: StartProxy, browser: Browser
 ) -> None:
     """Contrast, labels, headings, the keyboard: what axe-core finds, in each view."""
     proxy = await start_proxy({**RETRIES, "reliability.memory_pressure.enabled": True})
     await put_night(proxy.services.store, proxy.services.wall_clock())
-    request_id = await put_right(proxy, upstream)
+    request_id = await put_right(proxy, proxy.upstream)
     await browser.screen(width, 900, dark=dark)
     for view in ("", "?since=14d&agent=codex", "exchanges", f"exchange/{request_id}"):
         await browser.open(f"{proxy.url}/mlx-stack/#/{view}")
