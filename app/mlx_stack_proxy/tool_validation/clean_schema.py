@@ -23,8 +23,8 @@ from typing import Any, Final
 
 import jsonschema_rs
 
-from .json_types import JSON_TYPES, TYPE_ALIASES, is_of_type
 from .references import References
+from .repair.variants import is_of_type
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 5_000
@@ -38,6 +38,18 @@ SMALLEST_PATTERN: Final = 4 * 1024  # bytes that every pattern counts at least
 PATTERN_BYTES: Final = 2 * LARGEST_PATTERN
 
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
+
+# Names that generators of tool schemas write for JSON's types (Python, Java, BFCL, Gemini).
+TYPE_ALIASES: Final = {
+    "string": "string", "str": "string", "text": "string", "char": "string",
+    "number": "number", "float": "number", "double": "number", "decimal": "number",
+    "integer": "integer", "int": "integer", "long": "integer", "short": "integer",
+    "boolean": "boolean", "bool": "boolean",
+    "object": "object", "dict": "object", "map": "object", "hashmap": "object",
+    "array": "array", "list": "array", "tuple": "array", "arraylist": "array",
+    "null": "null", "none": "null", "nonetype": "null",
+}  # fmt: skip
 # Keywords whose value is one subschema, a list of subschemas, or a subschema for each name.
 ONE: Final = frozenset(
     {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",

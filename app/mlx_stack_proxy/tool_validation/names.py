@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from difflib import SequenceMatcher
 from typing import Final
 
@@ -21,6 +21,14 @@ def words(name: str) -> list[str]:
 def squash(name: str) -> str:
     """Return ``name`` without case and separators; two spellings of one name give the same."""
     return _SEPARATORS.sub("", name).casefold()
+
+
+def by_spelling(names: Iterable[str], *, part: Callable[[str], str] = str) -> dict[str, str]:
+    """Map squashed names, or a part of each, to names; leave out those that share one."""
+    spelled: dict[str, list[str]] = {}
+    for name in names:
+        spelled.setdefault(squash(part(name)), []).append(name)
+    return {key: alike[0] for key, alike in spelled.items() if key and len(alike) == 1}
 
 
 def nearest(name: str, offered: Iterable[str], limit: int = 3) -> list[str]:

@@ -7,11 +7,11 @@ also by its letters and digits alone. A misspelling counts only if exactly one t
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from .names import MAX_NAME, squash
+from .names import MAX_NAME, by_spelling, squash
 from .schemas import CompiledSchema, compile_schema, is_quick
 
 # Servers and chat templates leave these around a tool's name: Kimi's call id (`:0`, `_2`), and a
@@ -106,24 +106,16 @@ class ToolSet:
         return name if name in self._schemas else self._by_spelling.get(squash(name))
 
     @cached_property
-    def _by_spelling(self) -> dict[str, str | None]:
-        return _unique((squash(name), name) for name in self.names)
+    def _by_spelling(self) -> dict[str, str]:
+        return by_spelling(self.names)
 
     @cached_property
-    def _by_bare_name(self) -> dict[str, str | None]:
+    def _by_bare_name(self) -> dict[str, str]:
         spaced = (name for name in self.names if NAMESPACE_END in name.strip("_"))
-        return _unique((squash(name.rpartition(NAMESPACE_END)[2]), name) for name in spaced)
+        return by_spelling(spaced, part=lambda name: name.rpartition(NAMESPACE_END)[2])
 
 
 NO_TOOLS: Final = ToolSet({})
-
-
-def _unique(names: Iterable[tuple[str, str]]) -> dict[str, str | None]:
-    """Map squashed names to tools; to None if two tools share the squashed name."""
-    tools: dict[str, str | None] = {}
-    for key, name in names:
-        tools[key] = None if key in tools or not key else name
-    return tools
 
 
 def tool_set(tools: object) -> ToolSet:

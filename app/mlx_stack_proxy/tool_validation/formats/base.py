@@ -30,6 +30,8 @@ WINDOW = 400
 
 # The tags that close a call or a value in the formats with tags; a pattern.
 CLOSING_TAG = r"</(?:tool_calls?|function|invoke|parameter|arg_value)>"
+# The opening lines of fences that hold calls alone.
+FENCES = ("```tool_code", "```tool_call", "```tool_calls")
 # A token of a template's, whoever's: each year brings new ones.
 LONGEST_MARK = 44
 VENDOR_MARK = r"<[|｜][^\s<>|｜]{1,40}[|｜]>|\[\|\w{1,40}\|\]"

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from ...wire.call import Call
 from ...wire.json_text import write
 from ..tools import ToolSet
 from .base import (
+    FENCES,
+    Block,
+    Format,
     Head,
     Reading,
     Source,
     Stop,
+    Where,
+    begins_reply,
     end_or,
     json_members,
     json_object,
@@ -203,3 +209,120 @@ def object_text(src: Source, pos: int, stop: Stop, mark: str = "") -> tuple[str,
     end = src.find_stop(stop, index)
     raw = text[index:end].strip().removesuffix("```").rstrip()
     return (raw.replace(mark, '"') if mark else raw) or "{}", end
+
+
+# JSON without a mark, bare or in a fence, that is the whole reply (Llama 3, xLAM, small models).
+# In broken JSON it is a call, too, with raw text as its arguments, which the check judges.
+# A small model may also repeat the definitions of its tools, in `<tools>`, and write calls there.
+
+_ID_KEYS = ("id", "tool_call_id", "call_id")
+_FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
+# The first member: its key, and a string with which its value begins. The text may break off after
+# the key.
+_FIRST = re.compile(
+    r"""\{{0,3}+\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+(?::\s*+(?:(["'])(?P<word>[^"'\\\n]{0,200}+)\3)?+)?+"""
+)
+_WAITS = 240  # characters of an incomplete key after which it is given up
+# What must follow a name that no tool has, apart from white space.
+_BEHIND_UNKNOWN = tuple(
+    f',"{key}":{opening}' for key in ("arguments", "parameters") for opening in ("{", '"{')
+)
+_SPACE_OR_QUOTE = str.maketrans({**dict.fromkeys(" \t\r\n"), "'": '"'})
+_PLAIN = ("```", "```json", "```xml")  # general fences, in which any JSON may stand
+_BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
+_STOP = re.compile("```|</tool_call>")
+_TOOLS = "<tools>"
+# Some put each object there into an element of its own.
+_NEXT_IN_TOOLS = re.compile(r"(?:[\s,]|</?function>)*+(?=\{)")
+_IN_TOOLS = re.compile(r"\s*+<function>")
+_TOOLS_END = re.compile(r"(?:\s*+</function>)?+\s*+</tools>")
+_LEFT_OVER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=\n|\Z))?+")
+
+
+def follow(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether a call may follow ``{``: a call's key, and after a name that is no tool's, another.
+
+    Only ``name`` may hold a name that is no tool's.
+    """
+    head = _FIRST.match(text, pos)
+    if head is None:
+        return len(text) - pos < _WAITS and text[pos:].lstrip(" \t\r\n{")[:1] in ("", '"', "'")
+    key, word = head["key"], head["word"]
+    if word is None or key not in (*NAME_KEYS, "type"):
+        return key in _FIRST_KEYS
+    if key == "type" or tools.tool_named(word) is not None:
+        return key != "type" or word in CALL_TYPES
+    begun = text[head.end() : head.end() + _WAITS].translate(_SPACE_OR_QUOTE)
+    return key == "name" and any(whole.startswith(begun[: len(whole)]) for whole in _BEHIND_UNKNOWN)
+
+
+def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether an object that may be a call follows ``[`` or a fence's opening line."""
+    index = skip_space(text, pos)
+    while index < len(text) and text[index] == "[":
+        index = skip_space(text, index + 1)
+    return index == len(text) or (text[index] == "{" and follow(text, index + 1, tools))
+
+
+def _read_bare(src: Source, start: int) -> Block | None:
+    """Read objects, lists and fences in a row, up to a tool's definition or any other text.
+
+    They must be the whole reply, unless they begin with a fence for calls such as ``tool_call``.
+    """
+
+    def read_one(pos: int) -> Reading:
+        reading = read_calls(src, pos, _STOP, partial(_shape, src.tools))
+        return reading and (reading[0], end_or(_LEFT_OVER.match(src.text, reading[1]), reading[1]))
+
+    calls, end = read_all(read_one, start)
+    marked = src.text.startswith(FENCES, start)
+    if not calls or not (marked or _is_whole(src, start, end)):
+        return None
+    return Block(end, tuple(calls))
+
+
+def _shape(tools: ToolSet, members: Members) -> list[Call]:
+    return [] if is_definition(tools, members) else bare_envelope(members)
+
+
+def _read_in_tools(src: Source, start: int) -> Block | None:
+    """Read the calls among the definitions in ``<tools>``, if that is the whole reply."""
+
+    def read_one(pos: int) -> Reading:
+        begun = _NEXT_IN_TOOLS.match(src.text, pos)
+        reading = json_members(src, begun.end()) if begun else None
+        return reading and (_shape(src.tools, reading[0]), reading[1])
+
+    calls, end = read_all(read_one, start + len(_TOOLS))
+    end = end_or(_TOOLS_END.match(src.text, end), end)
+    return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
+
+
+def _follow_in_tools(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether an object that may be a call follows ``<tools>``, or an element's begin there."""
+    rest = text[pos : pos + _WAITS].lstrip()
+    if "<function>".startswith(rest):
+        return True
+    return follow_list(text, end_or(_IN_TOOLS.match(text, pos), pos), tools)
+
+
+def _is_whole(src: Source, start: int, end: int) -> bool:
+    """Whether these calls are the whole reply; one more call after them may have been cut off."""
+    begun = _BEGUN.match(src.text, end)
+    if begun is None:
+        return src.is_whole_reply(start, end)
+    follows = follow if begun[1] == "{" else follow_list
+    may_follow = follows(src.text, begun.end(), src.tools)
+    return (
+        may_follow
+        and "```" not in src.text[begun.end() :]
+        and begins_reply(src.text, start, src.floor)
+    )
+
+
+FORMATS = (
+    Format("json_fence", (*_PLAIN, *FENCES), _read_bare, Where.FENCE, follow_list),
+    Format("bare_json", ("{",), _read_bare, Where.JSON, follow),
+    Format("bare_json", ("[",), _read_bare, Where.JSON, follow_list),
+    Format("bare_json", (_TOOLS,), _read_in_tools, Where.JSON, _follow_in_tools),
+)

@@ -90,11 +90,11 @@ def _python(name: str, opener: str, closer: str, head: str = "") -> Format:
     # A special token begins a call; prose may mention the other marks.
     follow = None if opener[:2] == "<|" else python_calls.follow
     head = head or re.escape(opener)
-    return marked(name, (opener,), head, _read_python, re.escape(closer), follow=follow)
 
+    def body(src: Source, head: Head, stop: Stop) -> Reading:
+        return python_calls.read_calls(src, head.end())
 
-def _read_python(src: Source, head: Head, stop: Stop) -> Reading:
-    return python_calls.read_calls(src, head.end())
+    return marked(name, (opener,), head, body, re.escape(closer), follow=follow)
 
 
 _PYTHON_ROWS = (

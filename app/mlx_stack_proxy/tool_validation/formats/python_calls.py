@@ -17,6 +17,7 @@ from ..names import MAX_NAME
 from ..tools import ToolSet
 from .base import (
     BRACKETS,
+    FENCES,
     Block,
     Format,
     Reading,
@@ -223,7 +224,6 @@ def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
     return begins and (index == len(text) or follow_whole(text, index, tools))
 
 
-FENCES = ("```tool_code", "```tool_call", "```tool_calls")
 FORMATS = (
     Format("pythonic", ("[",), _read_list, Where.JSON, follow),
     Format("gemma_tool_code", FENCES, _read_code, Where.FENCE),

@@ -18,7 +18,7 @@ from itertools import groupby
 from typing import Final
 
 from ...wire.thoughts import REASONING, REASONING_ENDS
-from . import bare_json, harmony, marks, python_calls, tag_marks
+from . import harmony, json_calls, marks, python_calls, tag_marks
 from .base import LONGEST_MARK, PLAIN_ENDS, VENDOR_MARK, Format, Where
 
 FORMATS: tuple[Format, ...] = (
@@ -26,7 +26,7 @@ FORMATS: tuple[Format, ...] = (
     *tag_marks.FORMATS,
     *harmony.FORMATS,
     *python_calls.FORMATS,
-    *bare_json.FORMATS,
+    *json_calls.FORMATS,
 )
 
 # Opener → closer of text that is only shown: no call stands between them.

@@ -21,8 +21,7 @@ import orjson
 from ...wire.call import Call
 from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable
-from ..json_types import is_of_type
-from ..repair.variants import kinds, variants
+from ..repair.variants import is_of_type, kinds, variants
 from .base import BRACKETS, NEVER, Head, Reading, Source, Stop, object_of, skip_space
 from .json_calls import object_text
 

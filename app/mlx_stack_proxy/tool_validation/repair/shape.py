@@ -7,10 +7,9 @@ validates the result.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any, Final
 
-from ..names import nearest, squash
+from ..names import by_spelling, nearest, squash
 from .values import conversions, enum_spelling
 from .variants import Schema, fits, variants
 
@@ -90,8 +89,8 @@ class Mender:
         self, value: dict[str, Any], declared: dict[str, Any], required: list[str], closed: bool
     ) -> dict[str, Any]:
         """Rename parameters that differ from one declared name by case and separators only."""
-        undeclared = _by_spelling([key for key in value if key not in declared])
-        absent = _by_spelling(
+        undeclared = by_spelling([key for key in value if key not in declared])
+        absent = by_spelling(
             [name for name in declared if name not in value and (closed or name in required)]
         )
         names = {key: absent[spelled] for spelled, key in undeclared.items() if spelled in absent}
@@ -117,13 +116,6 @@ class Mender:
             return value  # one parameter came in two spellings
         self.rules["unknown_parameter"] = None
         return {key: item for key, item in value.items() if key in declared}
-
-
-def _by_spelling(names: list[str]) -> dict[str, str]:
-    """Map squashed names to names; leave out names that share one squashed form."""
-    spelled = list(map(squash, names))
-    counts = Counter(spelled)
-    return {key: name for key, name in zip(spelled, names, strict=True) if key and counts[key] == 1}
 
 
 def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:

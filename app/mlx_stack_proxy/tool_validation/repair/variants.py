@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from ..json_types import is_of_type
-
 MAX_VARIANTS: Final = 16  # the alternatives kept
 
 Schema = dict[str, Any]
@@ -63,3 +61,18 @@ def fits(value: object, variant: Schema) -> bool:
     """Whether ``value`` is of a type that ``variant`` allows."""
     allowed = kinds(variant)
     return allowed is None or any(is_of_type(value, kind) for kind in allowed)
+
+
+def is_of_type(value: object, kind: str) -> bool:
+    """Whether ``value`` is of JSON Schema's type ``kind``; 5.0 is an integer, true is not."""
+    if isinstance(value, bool):
+        return kind == "boolean"
+    if isinstance(value, int):
+        return kind in ("integer", "number")
+    if isinstance(value, float):
+        return kind == "number" or (kind == "integer" and value.is_integer())
+    if isinstance(value, str):
+        return kind == "string"
+    if value is None:
+        return kind == "null"
+    return kind == ("array" if isinstance(value, list) else "object")
