@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from difflib import SequenceMatcher
 from typing import Any, Final
 
 import orjson
@@ -23,6 +22,7 @@ from ..engine.request import Request
 from ..wire.fields import FRAME
 from ..wire.thoughts import after_thoughts
 from .formats.base import json_object
+from .names import nearest
 from .tool_choice import ToolChoice, read_choice
 from .tools import ToolSet
 
@@ -108,12 +108,8 @@ def _custom(request: Request) -> bool:
 def _calls(tools: ToolSet, choice: ToolChoice, meant: Sequence[str]) -> Iterator[Schema]:
     """Yield the schema of a call for each tool, the meant ones first, within the bounds."""
     names = [name for name in tools.names if choice.allowed is None or name in choice.allowed]
-    if len(names) > 1:
-        likeness = {
-            name: max([SequenceMatcher(None, name[:64], one[:64]).ratio() for one in meant] or [0])
-            for name in names
-        }
-        names.sort(key=likeness.__getitem__, reverse=True)
+    near = dict.fromkeys(name for one in meant for name in nearest(one, names))
+    names = [*near, *(name for name in names if name not in near)]
     size = 0
     for number, name in enumerate(names[:MAX_TOOLS]):
         arguments = guided(tools.compiled(name).schema)
