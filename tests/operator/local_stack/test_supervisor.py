@@ -28,17 +28,6 @@ def serving(spec: ChildSpec) -> int:
     return found
 
 
-async def test_children_start_side_by_side_and_end(stack: Stack, make_spec: MakeSpec) -> None:
-    await stack.supervisor.start([make_spec("a"), make_spec("b")])
-    for name in ("a", "b"):
-        assert re.search(
-            rf"^  {name} +starting +a scripted child; log: \S+/{name}\.log$", stack.said, re.M
-        )
-        assert re.search(rf"^  {name} +ready +after [\d.]+ s$", stack.said, re.M)
-    await stack.supervisor.stop()
-    assert stack.processes() == []
-
-
 async def test_the_last_started_ends_first(stack: Stack, make_spec: MakeSpec) -> None:
     first, second = make_spec("first"), make_spec("second", "--deaf", end_grace=0.2)
     await stack.supervisor.start([first])
@@ -48,17 +37,6 @@ async def test_the_last_started_ends_first(stack: Stack, make_spec: MakeSpec) ->
     await asyncio.sleep(0.1)
     assert pid in stack.children()
     await stopping
-    assert stack.processes() == []
-
-
-async def test_a_child_that_fails_shows_how_its_log_ends(stack: Stack, make_spec: MakeSpec) -> None:
-    with pytest.raises(StartFailed) as caught:
-        await stack.supervisor.start([make_spec("good"), make_spec("bad", "--fail", "3")])
-    head, *log = str(caught.value).splitlines()
-    assert head.startswith("bad did not start: ended with exit code 3, after ")
-    assert head.endswith("bad.log:")
-    assert log == ["    it can't go on like this"]
-    await stack.supervisor.stop()
     assert stack.processes() == []
 
 
