@@ -84,22 +84,29 @@ class Machine:
 
     def runs(self, *argv: str, tries: int = 1) -> bool:
         """Run a program until it succeeds, ``tries`` times at most; return whether it did."""
-        return self.until(shlex.join(argv), lambda: run(*argv) == 0, tries)
+        if self._printed(shlex.join(argv)):
+            return True
+        for tries_left in reversed(range(tries)):
+            if run(*argv) == 0:
+                return True
+            time.sleep(PAUSE_SECONDS if tries_left else 0)
+        return False
 
     def must(self, *argv: str, hint: str = "", tries: int = 1) -> None:
         """Run a program. Raises :class:`CommandError`, with ``hint``, if it fails."""
         if not self.runs(*argv, tries=tries):
             raise CommandError(f"`{shlex.join(argv)}` failed{': ' if hint else ''}{hint}")
 
-    def until(self, step: str, condition: Callable[[], bool], looks: float) -> bool:
-        """Look, pausing in between, whether ``condition()``; return whether it became true.
+    def until(self, description: str, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until ``condition()``, for ``seconds`` at most; return whether it became true.
 
-        ``step``: what is waited for, as a dry run prints it; it then counts as true.
+        ``description``: the condition in words, for a dry run.
         """
-        if self._printed(step):
-            return True
-        while not (is_met := condition()) and (looks := looks - 1) > 0:
+        end = time.monotonic() + seconds
+        is_met = self._printed(f"# wait until {description}") or condition()
+        while not is_met and time.monotonic() < end:
             time.sleep(PAUSE_SECONDS)
+            is_met = condition()
         return is_met
 
     def _printed(self, text: str) -> bool:
@@ -169,17 +176,15 @@ class Launchd:
         machine.runs("launchctl", "bootout", self._target)
         seconds = self._installed().get("ExitTimeOut", 0) + GONE_SECONDS
         query = ("launchctl", "print", self._target)
-        step, looks = f"# wait until {LABEL} is gone", seconds / (PAUSE_SECONDS or 1)
-        if not machine.until(step, lambda: run(*query, silent=True) != 0, looks):
+        if not machine.until(f"{LABEL} is gone", lambda: run(*query, silent=True) != 0, seconds):
             raise CommandError(f"launchd still has {LABEL} after {seconds} s")
 
     def _start(self, machine: Machine, url: str) -> None:
-        if not machine.until(f"# wait until nothing answers at {url}", lambda: not answers(url), 1):
+        if not machine.until(f"nothing answers at {url}", lambda: not answers(url), 0):
             raise CommandError(f"{url} answers, though the service is stopped: another process?")
         machine.must("launchctl", "enable", self._target)
         machine.must("launchctl", "bootstrap", self._domain, str(self.definition), tries=TRIES)
-        looks = START_SECONDS / (PAUSE_SECONDS or 1)
-        if not machine.until(f"# wait until {url} answers", lambda: answers(url), looks):
+        if not machine.until(f"{url} answers", lambda: answers(url), START_SECONDS):
             self.logs(20, follow=False)
             raise CommandError(f"it does not answer at {url} after {START_SECONDS:g} s")
 
