@@ -112,7 +112,8 @@ class RedisStore:
     # Sessions
 
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
-        *row, counts = await self._run("load", _time(now), self._ttl, session, *_scopes(limits))
+        scopes = (part for limit in limits for part in (limit.scope, int(limit.rolling)))
+        *row, counts = await self._link.run("load", _time(now), self._ttl, session, *scopes)
         try:
             state = _session(row, now, self._sizes.session_ttl)
         except ValueError as error:
@@ -134,21 +135,20 @@ class RedisStore:
         return _by_scope(settlement.amounts, tokens_before) if settlement is not None else {}
 
     async def delete(self, session: str) -> bool:
-        return bool(await self._run("delete", session))
+        return bool(await self._link.run("delete", session))
 
     async def sessions(
         self, now: float, offset: int = 0, limit: int = 100, agent: str | None = None
     ) -> Sessions:
-        rows, _ = await self._run("sessions", _time(now), self._ttl, offset, limit, agent or "")
+        rows, _ = await self._link.run("sessions", _time(now), self._ttl, offset, limit, agent or "")
         ttl = self._sizes.session_ttl
-        readable = _readable(lambda row: _session(row, now, ttl), rows)
-        sessions = Sessions(readable)
-        sessions.unreadable = len(rows) - len(readable)
+        sessions = Sessions(_readable(lambda row: _session(row, now, ttl), rows))
+        sessions.unreadable = len(rows) - len(sessions)
         return sessions
 
     async def count_sessions(self, now: float, agent: str | None = None) -> int:
         if agent is not None:
-            return int((await self._run("sessions", _time(now), self._ttl, 0, 0, agent))[1])
+            return int((await self._link.run("sessions", _time(now), self._ttl, 0, 0, agent))[1])
         oldest = now - self._sizes.session_ttl
         key = f"{self._prefix}:sessions"
         return int(await self._link.command("ZCOUNT", key, _time(oldest), "+inf"))
@@ -166,12 +166,11 @@ class RedisStore:
         least: int | None = None,
     ) -> Reserved | ReservationRefused:
         arguments: list[str | int] = []
-        for limit in limits:
-            limit_tokens = "" if limit.most is None else limit.most
-            arguments += (limit.scope, limit_tokens, int(limit.rolling))
+        for scope, most, rolling in limits:
+            arguments += (scope, "" if most is None else most, int(rolling))
         minimum = tokens if least is None else min(least, tokens)
         times = (_time(now), self._ttl, ticket, tokens, _time(expires), minimum)
-        number, *reply = await self._run("reserve", *times, *arguments)
+        number, *reply = await self._link.run("reserve", *times, *arguments)
         if number == 0:
             return Reserved(_by_scope(limits, reply))
         used, fits_alone, resets_in = reply
@@ -232,19 +231,16 @@ class RedisStore:
         counters: dict[HourKey, Counts] = {}
         for start in range(first, last + 1, HOURS_AT_ONCE):
             end = min(last, start + HOURS_AT_ONCE - 1)
-            counters |= _readable(_counters, await self._run("counts", start, end))
+            counters |= _readable(_counters, await self._link.run("counts", start, end))
         return counters
 
     # Internals
-
-    async def _run(self, name: str, *args: str | bytes | int) -> Any:
-        return await self._link.run(name, *args)
 
     async def _add(self, call: str, change: Change, now: float) -> Any:
         """Run the script that adds a change; a second run with the same ``call`` adds nothing."""
         bounds = (_time(self._sizes.events_ttl), MOST_COUNTERS)
         content = orjson.dumps(_content(change))
-        return await self._run("write", _time(now), self._ttl, call, content, *bounds)
+        return await self._link.run("write", _time(now), self._ttl, call, content, *bounds)
 
     async def _keep(self) -> None:
         """Add pending writes, and keep house, now and then."""
@@ -275,7 +271,7 @@ class RedisStore:
         forgotten = STEP
         while forgotten >= STEP:
             times = (_time(self._clock()), self._ttl, _time(sizes.events_ttl))
-            forgotten = int(await self._run("tidy", *times, STEP, *bounds))
+            forgotten = int(await self._link.run("tidy", *times, STEP, *bounds))
             await asyncio.sleep(PAUSE_SECONDS if forgotten >= STEP else 0)
 
 
@@ -284,13 +280,6 @@ _SCRIPTS = ("load", "write", "delete", "sessions", "reserve", "tidy", "counts")
 
 def _time(seconds: float) -> str:
     return repr(float(seconds))
-
-
-def _scopes(limits: Sequence[Limit]) -> list[str | int]:
-    arguments: list[str | int] = []
-    for limit in limits:
-        arguments += (limit.scope, int(limit.rolling))
-    return arguments
 
 
 def _content(change: Change) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from ..frozen import frozen
 from .hourly import Counts, Deltas, HourKey
 from .trouble import Trouble
 
-# The largest token count: JSON, Lua and SQL all hold it exactly. Backends cap at it: a larger
-# number can only be a mistake, and must not break the counts that it is added to.
+# The largest token count, which JSON, Lua and SQL hold exactly. A larger number can only be a
+# mistake, and must not break the counts that it is added to.
 MOST_TOKENS = 2**53 - 1
 ROUNDING = 1.0  # seconds; a clock that is put back by less ends no cool-down
 SESSION = "session:"  # the scope of a session's tokens is this and its hash
@@ -220,10 +220,7 @@ class Store(Protocol):
         ...
 
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
-        """Return the session; a new one if it is unknown, or idle for longer than its TTL.
-
-        ``limits``: the budgets whose counts the caller wants too.
-        """
+        """Return the session with the counts of ``limits``; a new one if it is unknown or idle."""
         ...
 
     async def write(self, change: Change, now: float) -> Mapping[str, int]:
@@ -235,19 +232,13 @@ class Store(Protocol):
         ...
 
     async def delete(self, session: str) -> bool:
-        """Forget a session and the counts of all scopes within it; return whether it was known.
-
-        (If the store forgets a session for being idle, it keeps counts that sub-agents still use.)
-        """
+        """Forget a session and the counts of all scopes within it; return whether it was known."""
         ...
 
     async def sessions(
         self, now: float, offset: int = 0, limit: int = 100, agent: str | None = None
     ) -> Sessions:
-        """Return sessions that are not idle for too long, the last used first.
-
-        ``agent``: only those that this agent used last; None: all.
-        """
+        """Return sessions (that ``agent`` used last) that aren't idle, the last used first."""
         ...
 
     async def count_sessions(self, now: float, agent: str | None = None) -> int:

@@ -69,16 +69,6 @@ local function add_records(records)
   expire(size, keep)
 end
 
-local function add_turns(key)
-  redis.call('HINCRBY', key, 'turns', change.turns)
-  if change.tier ~= '' then
-    redis.call('HSET', key, 'tier', change.tier)
-  end
-  if change.agent ~= '' then
-    redis.call('HSET', key, 'agent', change.agent, 'request', change.request)
-  end
-end
-
 local function add_sticky(key)
   local fields = redis.call('HGETALL', key)
   for i = 1, #fields, 2 do
@@ -110,7 +100,13 @@ local function add_to_session(session)
     forget(session)
     first, last = nil, nil
   end
-  add_turns(key)
+  redis.call('HINCRBY', key, 'turns', change.turns)
+  if change.tier ~= '' then
+    redis.call('HSET', key, 'tier', change.tier)
+  end
+  if change.agent ~= '' then
+    redis.call('HSET', key, 'agent', change.agent, 'request', change.request)
+  end
   if next(change.sticky) then
     add_sticky(key)
   end
