@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from mlx_stack_proxy.state.hourly import MOST_COUNTERS, HourKey, hour_of
-from mlx_stack_proxy.state.store import Change, EventQuery, Limit, Settlement, Sticky, Store
-from tests.state.conftest import NOW, MakeStore
-from tests.support.storing import add_counts, add_events, commit
+from mlx_stack_proxy.state.store import EventQuery, Store
+from tests.state.conftest import NOW
+from tests.support.storing import add_counts, add_events
 
 HOUR = hour_of(NOW)
 CODEX = HourKey(HOUR, "codex", "fast")
@@ -36,11 +34,6 @@ async def test_hours_agents_and_tiers_are_told_apart(store: Store) -> None:
     assert await store.counts(HOUR + 2, HOUR + 5) == {}
 
 
-async def test_many_add_at_once(store: Store) -> None:
-    await asyncio.gather(*(add_counts(store, {CODEX: {"requests": 1}}) for _ in range(50)))
-    assert (await store.counts(HOUR, HOUR))[CODEX]["requests"] == 50
-
-
 async def test_too_many_labels_of_a_name_are_one(store: Store) -> None:
     await add_counts(store, {CODEX: {f"calls:tool{n}": 1 for n in range(MOST_COUNTERS + 5)}})
     await add_counts(store, {CODEX: {"requests": 1}})
@@ -55,29 +48,3 @@ async def test_events_are_counted_without_a_limit(store: Store) -> None:
     await add_events(store, [event] * 7 + [{**event, "kind": "exhausted"}])
     assert await store.count_events(EventQuery(kind="escalated", limit=2)) == 7
     assert await store.count_events(EventQuery(since=NOW + 1)) == 0
-
-
-async def test_the_file_has_them_after_the_process(make_sqlite: MakeStore) -> None:
-    before = CODEX._replace(hour=HOUR - 1)
-    for _ in range(2):
-        store = make_sqlite()
-        await store.open()
-        await add_counts(store, {CODEX: {"requests": 1}, before: {"requests": 4}})
-        await store.close()
-    store = make_sqlite()
-    await store.open()
-    assert await store.counts(HOUR - 9, HOUR) == {CODEX: {"requests": 2}, before: {"requests": 8}}
-    await store.close()
-
-
-async def test_an_exchange_adds_them_with_its_session(store: Store) -> None:
-    hour = Limit("hour", None, rolling=True)
-    for number in (1, 2):
-        counts = {CODEX: {"requests": 1, "model_seconds": 0.5}}
-        sticky = {"auto": Sticky("standard", NOW + 300)}
-        delta = Change("", 1, "fast", sticky, counts=counts)
-        settlement = Settlement(f"t{number}", {hour: 10}) if number == 2 else None
-        await commit(store, "a", delta, NOW, settlement)
-    assert await store.counts(HOUR, HOUR) == {CODEX: {"requests": 2, "model_seconds": 1.0}}
-    state = await store.load("a", NOW, [hour])
-    assert (state.turns, state.counts, state.sticky) == (2, {"hour": 10}, sticky)

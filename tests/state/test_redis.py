@@ -28,7 +28,6 @@ from mlx_stack_proxy.state.store import (
 )
 from tests.state.conftest import (
     EVENTS_TTL,
-    MAX_EVENTS,
     NOW,
     TTL,
     MakeStore,
@@ -142,36 +141,6 @@ async def test_every_key_has_the_tag_and_expires(
     assert {key: seconds for key, seconds in left.items() if not 0 < seconds <= forever} == {}
     for key in ("s:a", "p:session:a", "sessions"):
         assert TTL <= left["{mlx-stack}:" + key] <= TTL + 86_400
-
-
-async def test_old_events_and_idle_sessions_go_in_small_steps(
-    make_redis: MakeStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mlx_stack_proxy.state.redis.STEP", 2)
-    store = make_redis()
-    assert isinstance(store, RedisStore)
-    await store.open()
-    old = NOW - EVENTS_TTL - 1
-    await add_events(store, [{"time": at, "kind": "k", "session": ""} for at in [old] * 3 + [NOW]])
-    for number in range(3):
-        await commit(store, f"idle{number}", Change(turns=1), NOW - TTL - 1)
-    await commit(store, "b", Change(turns=1), NOW - TTL)
-    await store.keep_house()
-    assert await store.count_sessions(NOW - TTL) == 1
-    assert [number for number, _ in await store.events(EventQuery())] == [4]
-    await store.close()
-
-
-async def test_events_beyond_their_number_go(make_redis: MakeStore) -> None:
-    store = make_redis()
-    assert isinstance(store, RedisStore)
-    await store.open()
-    added = MAX_EVENTS + 20
-    await add_events(store, [{"time": NOW, "kind": "k", "session": ""} for _ in range(added)])
-    await store.keep_house()
-    found = await store.events(EventQuery(after=0))
-    assert [number for number, _ in found] == list(range(21, added + 1)), "the newest are kept"
-    await store.close()
 
 
 # A server that goes away

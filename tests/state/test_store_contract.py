@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.session_id import digest
+from mlx_stack_proxy.state import database, redis
 from mlx_stack_proxy.state.store import (
     MOST_TOKENS,
     BreakerState,
@@ -21,7 +22,7 @@ from mlx_stack_proxy.state.store import (
     Sticky,
     Store,
 )
-from tests.state.conftest import MAX_SESSIONS, TTL, keep_house
+from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, MAX_SESSIONS, TTL, keep_house
 from tests.state.spending import NOW, ONE_TURN, hour_limit, session_limit, spend, used
 from tests.support.storing import add_events, commit, save_breaker, settle
 
@@ -208,6 +209,30 @@ async def test_a_key_pushes_out_none_of_anothers_sessions(store: Store) -> None:
     for session in theirs:
         found = await store.reserve("t", [session_limit(20, session)], 1, NOW + 60, NOW + 70)
         assert isinstance(found, ReservationRefused)
+
+
+@pytest.mark.parametrize("step", [2, 200])
+async def test_what_is_too_old_goes(
+    store: Store, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    for module in (database, redis):
+        monkeypatch.setattr(module, "STEP", step)
+    old = NOW - EVENTS_TTL - 1
+    await add_events(store, [event("k", time=at) for at in [old] * 5 + [NOW]])
+    for number in range(3):
+        await commit(store, f"idle{number}", ONE_TURN, NOW - TTL - 1)
+    await commit(store, "b", ONE_TURN, NOW - TTL)
+    await keep_house(store)
+    assert await store.count_sessions(NOW - TTL - 1) == 1
+    assert [number for number, _ in await store.events(EventQuery())] == [6]
+
+
+async def test_events_beyond_their_number_go(store: Store) -> None:
+    added = MAX_EVENTS + 20
+    await add_events(store, [event("k")] * added)
+    await keep_house(store)
+    found = await store.events(EventQuery(after=0))
+    assert [number for number, _ in found] == [*range(21, added + 1)], "the newest are kept"
 
 
 async def test_what_a_session_has_used_and_set_aside(store: Store) -> None:

@@ -140,18 +140,17 @@ class RedisStore:
     async def sessions(
         self, now: float, offset: int = 0, limit: int = 100, agent: str | None = None
     ) -> Sessions:
-        rows, _ = await self._link.run("sessions", _time(now), self._ttl, offset, limit, agent or "")
+        rows, _ = await self._link.run(
+            "sessions", _time(now), self._ttl, offset, limit, agent or ""
+        )
         ttl = self._sizes.session_ttl
         sessions = Sessions(_readable(lambda row: _session(row, now, ttl), rows))
         sessions.unreadable = len(rows) - len(sessions)
         return sessions
 
     async def count_sessions(self, now: float, agent: str | None = None) -> int:
-        if agent is not None:
-            return int((await self._link.run("sessions", _time(now), self._ttl, 0, 0, agent))[1])
-        oldest = now - self._sizes.session_ttl
-        key = f"{self._prefix}:sessions"
-        return int(await self._link.command("ZCOUNT", key, _time(oldest), "+inf"))
+        _, number = await self._link.run("sessions", _time(now), self._ttl, 0, 0, agent or "")
+        return int(number)
 
     # Budgets
 

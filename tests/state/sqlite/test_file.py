@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state import database, sqlite, sqlite_file
+from mlx_stack_proxy.state import sqlite_file
 from mlx_stack_proxy.state.hourly import HourKey, hour_of
 from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import (
@@ -24,7 +24,7 @@ from mlx_stack_proxy.state.store import (
     Sticky,
 )
 from tests.state import reading
-from tests.state.conftest import EVENTS_TTL, MAX_EVENTS, NOW, TTL, MakeStore
+from tests.state.conftest import EVENTS_TTL, NOW, MakeStore
 from tests.state.sqlite.files import HOUR, ONE_TURN, SESSION, count, fails, rows, size
 from tests.support.storing import add_counts, add_events, commit, save_breaker, settle
 from tests.support.waiting import until
@@ -43,6 +43,7 @@ async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
     await settle(one, "t", dict.fromkeys([SESSION, HOUR], 70), NOW)
     await save_breaker(one, "fast", BreakerState(3, NOW + 30, 30.0))
     await add_events(one, [event, event])
+    await add_counts(one, {HourKey(1, "codex", "fast"): {"requests": 4}})
     await one.close()
 
     two = make_sqlite()
@@ -61,6 +62,7 @@ async def test_the_next_process_knows_all(make_sqlite: MakeStore) -> None:
     assert [s.session for s in await two.sessions(NOW + 2)] == ["a", "b"]
     assert await two.breakers() == {"fast": BreakerState(3, NOW + 30, 30.0)}
     assert await two.events(EventQuery()) == [(1, event), (2, event)]
+    assert await two.counts(0, 2) == {HourKey(1, "codex", "fast"): {"requests": 4}}
     found = await two.reserve("u", [HOUR], 0, NOW + 3539, NOW + 3540)
     assert found.used == {"hour": 70}  # type: ignore[union-attr]
     await add_events(two, [event])
@@ -77,23 +79,6 @@ async def test_reservations_die_with_their_process(make_sqlite: MakeStore) -> No
     await two.open()
     assert (await two.load("a", NOW)).reserved == 0
     await two.close()
-
-
-async def test_what_is_deleted_does_not_come_back(make_sqlite: MakeStore, path: Path) -> None:
-    one = make_sqlite()
-    await one.open()
-    await commit(one, "a", ONE_TURN, NOW)
-    await settle(
-        one, "t", dict.fromkeys([SESSION, Limit("session:a:tier:fast", None, False)], 7), NOW
-    )
-    await one.delete("a")
-    assert rows(path, "sessions") == 0
-    for number in range(20):
-        await commit(one, f"s{number}", ONE_TURN, NOW)
-    assert isinstance(one, SqliteStore)
-    await one.keep_house()
-    assert rows(path, "sessions") == await one.count_sessions(NOW) == 5
-    await one.close()
 
 
 async def test_what_comes_while_the_disk_is_busy_is_one_transaction(
@@ -132,47 +117,12 @@ async def test_after_the_end_it_says_so(make_sqlite: MakeStore) -> None:
 # Housekeeping
 
 
-def small_steps(monkeypatch: pytest.MonkeyPatch, step: int) -> None:
-    monkeypatch.setattr(database, "STEP", step)
-    monkeypatch.setattr(sqlite, "PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(sqlite, "RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(sqlite, "HOUSEKEEPING_SECONDS", 0.01)
-
-
-async def test_old_events_and_idle_sessions_go_in_small_steps(
-    make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_steps(monkeypatch, 2)
-    store = make_sqlite()
-    await store.open()
-    old, new = NOW - EVENTS_TTL - 1, NOW - EVENTS_TTL + 1
-    times = [old, old, old, old, old, new]
-    await add_events(store, [{"time": at, "kind": "k", "session": ""} for at in times])
-    for number in range(3):
-        await commit(store, f"idle{number}", ONE_TURN, NOW - TTL - 1)
-    await commit(store, "b", ONE_TURN, NOW)
-    await settle(store, "t", dict.fromkeys([Limit("hour", None, True)], 5), NOW - 3700)
-    hours = (hour_of(old) - 1, hour_of(NOW))
+async def test_hours_and_counters_that_are_over_go(store: SqliteStore, path: Path) -> None:
+    await settle(store, "t", {HOUR: 5}, NOW - 3700)
+    hours = (hour_of(NOW - EVENTS_TTL) - 1, hour_of(NOW))
     await add_counts(store, {HourKey(hour, "a", "fast"): {"requests": 1} for hour in hours})
-    await until(lambda: count(path, "events") == 1)
-    await until(lambda: rows(path, "counts") == 1)
-    await until(lambda: rows(path, "sessions") == 1)
-    await until(lambda: rows(path, "hours") == 0)
-    await store.close()
-
-
-async def test_events_beyond_their_number_go_in_small_steps(
-    make_sqlite: MakeStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_steps(monkeypatch, 7)
-    store = make_sqlite()
-    await store.open()
-    added = MAX_EVENTS + 20
-    await add_events(store, [{"time": NOW, "kind": "k", "session": ""} for _ in range(added)])
-    await until(lambda: count(path, "events") == MAX_EVENTS)
-    ((oldest, _), *_) = await store.events(EventQuery(after=0))
-    assert oldest == 21, "the newest are kept"
-    await store.close()
+    await store.keep_house()
+    assert (rows(path, "hours"), rows(path, "counts")) == (0, 1)
 
 
 async def test_the_file_does_not_grow_with_use(store: SqliteStore, path: Path) -> None:
