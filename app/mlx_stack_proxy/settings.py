@@ -55,6 +55,12 @@ class ServerSettings:
     passthrough_paths: tuple[PassthroughPath, ...] = ()
     allow_bypass: bool = False
 
+    @property
+    def url(self) -> str:
+        """The address on this machine: 127.0.0.1 where the proxy listens on all addresses."""
+        host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+
 
 @section
 class UpstreamSettings:

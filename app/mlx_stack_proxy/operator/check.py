@@ -23,7 +23,6 @@ from ..engine.model_list import ASK_SECONDS, names_in
 from ..engine.upstream import UpstreamError
 from ..escalation.cloud import Cloud, cloud_key
 from ..escalation.tiers import is_listed, may_enter_cloud
-from ..local_address import url_of
 from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
 from ..server import workers
@@ -96,7 +95,7 @@ def _settings_of_up(sources: Sources) -> tuple[Settings, Sources]:
     ``SettingsError`` if ``serve`` would refuse it.
     """
     settings = sources.settings()
-    folder = run_directory.running_at(url_of(settings.server))
+    folder = run_directory.running_at(settings.server.url)
     config_file = None if folder is None else folder / run_directory.PROXY_CONFIG
     if config_file is None or (sources.path and sources.path.resolve() != config_file):
         workers.check_servable(settings)
@@ -104,7 +103,7 @@ def _settings_of_up(sources: Sources) -> tuple[Settings, Sources]:
     sources = read(str(config_file))
     settings = sources.settings()
     if "upstream" not in sources.file:  # `up --inside`: LiteLLM itself listens on the proxy's port
-        upstream = dataclasses.replace(settings.upstream, base_url=url_of(settings.server))
+        upstream = dataclasses.replace(settings.upstream, base_url=settings.server.url)
         settings = dataclasses.replace(settings, upstream=upstream)
     return settings, sources
 

@@ -179,7 +179,7 @@ class BoundedProtocol(HttpToolsProtocol):
             await self.flow.drain()
         if cycle.disconnected:
             return
-        if not any(name == b"content-length" for name, _ in headers):
+        if b"content-length" not in dict(headers):
             cycle.chunked_encoding = True
             headers = [*headers, (b"transfer-encoding", b"chunked")]
             data = b"%x\r\n%b\r\n" % (len(data), data) if data else b""

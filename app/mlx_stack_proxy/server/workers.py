@@ -21,7 +21,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from .. import log
-from ..local_address import url_of
 from ..reload import SettingsOrigin
 from ..settings import Settings
 from ..settings_source import SettingsError
@@ -39,7 +38,7 @@ Work = Callable[[Settings, socket.socket, Callable[[], None], SettingsOrigin], i
 
 def check_servable(settings: Settings) -> None:
     """Raise ``SettingsError`` if these settings are valid, but ``serve`` can't work with them."""
-    own, upstream = urlsplit(url_of(settings.server)), urlsplit(settings.upstream.base_url)
+    own, upstream = urlsplit(settings.server.url), urlsplit(settings.upstream.base_url)
     hosts = {own.hostname, upstream.hostname}
     if own.port == upstream.port and (len(hosts) == 1 or hosts == {"127.0.0.1", "localhost"}):
         problem = "is this proxy's own address; give LiteLLM's"

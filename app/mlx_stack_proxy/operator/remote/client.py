@@ -21,7 +21,6 @@ import yaml
 from pydantic import ValidationError
 
 from ...frozen import frozen
-from ...local_address import url_of
 from ...printable import printable
 from ...settings import ServerSettings, Settings, is_loopback
 from ...settings_source import SettingsError, find_file, load
@@ -75,7 +74,7 @@ def _first(problems: Sequence[str]) -> str:
 def is_configured(url: str, server: ServerSettings) -> bool:
     """Whether a URL is the configured proxy's, or leads to this machine."""
     try:
-        asked, configured = httpx.URL(url), httpx.URL(url_of(server))
+        asked, configured = httpx.URL(url), httpx.URL(server.url)
     except httpx.InvalidURL:
         return False
     same = (asked.host, asked.port) == (configured.host, configured.port)
@@ -203,7 +202,7 @@ def remote_of(args: argparse.Namespace, prefix: str = "") -> tuple[Remote, Found
     found = find(args.config)
     if found.problem and not args.url:
         print_error(f"{prefix}{found.problem}")
-    return Remote(args.url or url_of(found.server), found.server), found
+    return Remote(args.url or found.server.url, found.server), found
 
 
 def show(answer: Json, args: argparse.Namespace, lines: Iterable[str]) -> None:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...local_address import url_of
 from ...server.workers import check_servable
 from ...settings import ENV_PREFIX, Settings
 from ...settings_source import CONFIG_VARIABLE, find_file, load
@@ -86,7 +85,7 @@ def describe(args: argparse.Namespace, settings: Settings) -> Spec:
         ),
         env_file=_env_file(args.system),
         stop_seconds=int(settings.server.shutdown_grace_seconds) + STOP_MARGIN_SECONDS,
-        health_url=f"{url_of(settings.server)}/health",
+        health_url=f"{settings.server.url}/health",
     )
 
 
@@ -164,7 +163,7 @@ def _restart(args: argparse.Namespace) -> int:
     # Before the restart: a configuration that can't serve must not stop a proxy that does.
     settings = load(config, environ, _folder(args.system))
     check_servable(settings)
-    service.restart(Machine(args.dry_run), f"{url_of(settings.server)}/health")
+    service.restart(Machine(args.dry_run), f"{settings.server.url}/health")
     if not args.dry_run:
         print("restarted, and it serves")
     return 0
