@@ -8,7 +8,6 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from mlx_stack_proxy.local_address import url_of
 from mlx_stack_proxy.operator import cli, serve
 
 # Of process 1: the proxy, or an init that was given the proxy's command.
@@ -18,7 +17,7 @@ COMMAND = Path("/proc/1/cmdline")
 def address(command: list[str]) -> str:
     """The URL of a proxy that runs by this command, which may stand behind another."""
     options = command[command.index("serve") :] if "serve" in command else ["serve"]
-    return url_of(serve.settings_origin(cli.arguments(options)).read().server)
+    return serve.settings_origin(cli.arguments(options)).read().server.url
 
 
 def main(command: list[str]) -> str | int:

@@ -42,7 +42,7 @@ KEEP_ALIVE_SECONDS = 75  # longer than usual clients' pools keep an idle connect
 class Server(uvicorn.Server):
     """uvicorn's server with our start, end and reloads.
 
-    ``origin``: where changed settings are read; None: they stay, and no event says that the process
+    ``origin``: where changed settings are read; None: they stay, and nothing says that the process
     begins or ends. ``on_ready`` is called once, when the server listens; None: log that.
     """
 
@@ -94,7 +94,7 @@ class Server(uvicorn.Server):
             if self.reloads_at_hangup:
                 loop.add_signal_handler(signal.SIGHUP, self._reloader.ask)
             await lifetime.started(self._services)
-        self._on_ready()
+            self._on_ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         if self._reloader is not None:
