@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Literal
 
+from ..engine.request import MOST_NAME
 from ..engine.verdicts import LoopDetected
 from ..frozen import frozen
 from ..settings import LoopDetectionSettings
@@ -36,6 +37,18 @@ class Finding:
 
     def keys(self, noted: Noted) -> list[NoteKey]:
         return [(noted, self.detector, place) for place in self.run]
+
+    @property
+    def detail(self) -> dict[str, Any]:
+        """What an event says of it."""
+        detail: dict[str, Any] = {
+            "repeats": self.repeats,
+            "tool": self.tool[:MOST_NAME],
+            "pattern": self.pattern,
+        }
+        if self.confidence is not None:
+            detail["confidence"] = self.confidence
+        return detail | ({"reasoning": self.reasoning} if self.reasoning else {})
 
     def verdict(self, **fields: Any) -> LoopDetected:
         message = f"Repeated identical output detected ({self.repeats}x)."

@@ -165,4 +165,4 @@ def made_again(look: Look, argument_chars: int) -> Finding | None:
     if any(turn.inputs.results != came.results for turn in run[:-1]):
         return None
     places = tuple([turn.place for turn in reversed(run)])
-    return Finding("repetition", 2, calls[0].name, f"{newest.action:016x}", "", places)
+    return Finding("repetition", 2, calls[0].name, newest.pattern, "", places)

@@ -16,7 +16,7 @@ from ..engine import own_words
 from ..engine.exchange import Exchange
 from ..engine.outcome import Incident, Inquiry
 from ..engine.pipeline import Stage, StageState
-from ..engine.request import MOST_NAME, UpstreamRequest
+from ..engine.request import UpstreamRequest
 from ..engine.verdicts import Cut, LoopDetected, Verdict
 from ..settings import Settings
 from ..wire.call import Call
@@ -173,12 +173,16 @@ class _LoopState(ReplyWatch):
             calls = [self._as_in_history(tool_call) for tool_call in choice.tool_calls]
             new_history = self._history.closed_by(choice.text, calls, digest)
             self._remember(choice, calls, new_history)
-            self._note_answer(new_history)
+            second_opinion_on = self._exchange.second_opinion_on
+            if isinstance(second_opinion_on, LoopDetected):  # does the tier that was asked agree?
+                same = new_history.turns[-1].pattern == second_opinion_on.pattern
+                answer = "same" if same else "other"
+                self.remarks.incidents.append(Incident("loop_answer", (answer,)))
             if (finding := self._broken_by(new_history)) is None:
                 doubt = self._doubt_about(choice, new_history) or doubt
             elif self._reports:
                 self._break(choice, new_history, finding)
-            elif self._exchange.second_opinion_on is not None:
+            elif second_opinion_on is not None:
                 return finding.verdict()  # it failed, too: the first reply is delivered
             elif self._rules.on_break != "stop":
                 return self._break(choice, new_history, finding)
@@ -201,7 +205,7 @@ class _LoopState(ReplyWatch):
             return None
         is_first, is_due = self._memory.note_hint(finding, self._history)
         if is_first:
-            self._note("loop_warning", finding, "warning")
+            self._note("loop_warning", finding.detector, "warning", finding.detail)
         return finding if is_due else None
 
     def _begin_inquiry(self) -> Inquiry | None:
@@ -260,8 +264,7 @@ class _LoopState(ReplyWatch):
 
     def _break(self, choice: ChoiceReply, new_history: History, finding: Finding) -> LoopDetected:
         acts = bool(choice.tool_calls) or not finding.certain
-        exhausted = self._is_exhausted(new_history, finding)
-        confirmable = finding.confirmable and acts and not exhausted
+        confirmable = finding.confirmable and acts and not self._is_exhausted(new_history, finding)
         confirmed = confirmable and not self._reports and self._memory.note_run(finding)
         action = "warning" if confirmed else "circuit_break"
         self.remarks.notes["Loop"] = f"{action};detector={finding.detector}"
@@ -300,7 +303,7 @@ class _LoopState(ReplyWatch):
         # Noted here, so that a reply is held once even if no other tier can be asked.
         notes["question", NO_PROGRESS, place] = calls
         tool = next((call.name for call in newest.calls), "")
-        question = Finding(NO_PROGRESS, calls, tool, f"{newest.action:016x}", "", (place,))
+        question = Finding(NO_PROGRESS, calls, tool, newest.pattern, "", (place,))
         return question.verdict(doubt=True, place=place)
 
     def _question_calls(self) -> int | None:
@@ -315,41 +318,20 @@ class _LoopState(ReplyWatch):
 
     def _note_asked(self, doubt: LoopDetected) -> None:
         self._memory.notes["question", doubt.detector, doubt.place] = doubt.repeats
-        detail = {"repeats": doubt.repeats, "pattern": doubt.pattern, **self._mode}
-        labels = doubt.detector, "second_opinion"
-        self.remarks.incidents.append(Incident("loop_warning", labels, detail))
+        detail = {"repeats": doubt.repeats, "pattern": doubt.pattern}
+        self._note("loop_warning", doubt.detector, "second_opinion", detail)
         self.remarks.reply_notes["Loop"] = f"warning;detector={doubt.detector}"
-
-    def _note_answer(self, new_history: History) -> None:
-        """Note whether the tier that was asked about a repetition does the same."""
-        doubt = self._exchange.second_opinion_on
-        if isinstance(doubt, LoopDetected):
-            same = f"{new_history.turns[-1].action:016x}" == doubt.pattern
-            self.remarks.incidents.append(Incident("loop_answer", ("same" if same else "other",)))
 
     def _note_break(self, finding: Finding) -> None:
         mark = {"again": True} if self._memory.note_break(finding) else {}
-        self._note("loop_break", finding, "circuit_break", **mark)
+        self._note("loop_break", finding.detector, "circuit_break", finding.detail | mark)
         if finding is self._model_finding and self._task.verdicts <= 1:
             self._task.finding = None
 
-    @property
-    def _mode(self) -> dict[str, Any]:
-        return {"reported": True} if self._reports else {}
-
-    def _note(self, kind: str, finding: Finding, action: str, **mark: bool) -> None:
-        detail: dict[str, Any] = {
-            "repeats": finding.repeats,
-            "tool": finding.tool[:MOST_NAME],
-            "pattern": finding.pattern,
-            **self._mode,
-            **mark,
-        }
-        if finding.confidence is not None:
-            detail["confidence"] = finding.confidence
-        if finding.reasoning:
-            detail["reasoning"] = finding.reasoning
-        self.remarks.incidents.append(Incident(kind, (finding.detector, action), detail))
+    def _note(self, kind: str, detector: str, action: str, detail: dict[str, Any]) -> None:
+        if self._reports:
+            detail["reported"] = True
+        self.remarks.incidents.append(Incident(kind, (detector, action), detail))
 
 
 class _ReportingState(_LoopState):

@@ -79,6 +79,10 @@ class Turn:
     acts: bool = False  # it makes calls, or its text holds a command
 
     @property
+    def pattern(self) -> str:
+        return f"{self.action:016x}"
+
+    @property
     def bytes(self) -> int:
         """About how many bytes of memory the turn takes, its inputs included."""
         names = sum([len(call.name) for call in self.calls])
