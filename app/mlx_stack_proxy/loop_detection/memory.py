@@ -97,6 +97,11 @@ class SessionMemory:
         self.bytes = _BYTES + seen.bytes + self._of_readings + own
         return history.up_to_now(seen)
 
+    def forget_transcripts(self) -> None:
+        """Forget what was read and seen; what was said about turns stays."""
+        self.seen, self.known = SeenTurns(), Known(MAX_READINGS)
+        self.bytes, self._newest, self._weighed, self._of_readings = _BYTES, _Newest(), None, 0
+
     def start_over(self) -> None:
         """Forget what was said about turns, because the same script runs again."""
         self.turns.clear()
@@ -182,7 +187,7 @@ class Sessions(Recent[str, SessionMemory]):
         return memory
 
     def weigh(self, more: int) -> None:
-        """Note that so many bytes have come; drop sessions if all together weigh too much."""
+        """Note that so many bytes have come; drop transcripts if all together weigh too much."""
         self._unweighed += more
         part = MAX_BYTES // _UNWEIGHED
         if self._unweighed > part:
@@ -194,10 +199,13 @@ class Sessions(Recent[str, SessionMemory]):
             self.pop(session, None)
 
     def _keep_within(self, most: int) -> None:
-        """Drop the heaviest session of the heaviest API key until all weigh at most ``most``."""
-        weights = {session: memory.bytes for session, memory in [*self.items()]}
-        excess = sum(weights.values()) - most
-        while excess > 0:
+        """Drop the transcripts of the heaviest session of the heaviest API key, until it is enough.
+
+        ``most``: bytes that all sessions may take.
+        """
+        weights = {session: memory.bytes - _BYTES for session, memory in [*self.items()]}
+        excess = sum(weights.values()) + len(weights) * _BYTES - most
+        while excess > 0 and any(weights.values()):
             keys: Counter[str] = Counter()
             for session, weight in weights.items():
                 keys[session[DIGITS:]] += weight
@@ -205,4 +213,5 @@ class Sessions(Recent[str, SessionMemory]):
             own = [session for session in weights if session[DIGITS:] == heaviest]
             victim = max(own, key=weights.__getitem__)
             excess -= weights.pop(victim)
-            self.pop(victim, None)
+            if memory := self.get(victim):
+                memory.forget_transcripts()
