@@ -111,9 +111,11 @@ class Exchange:
     @property
     def tier(self) -> str:
         """The tier of the newest attempt, or of the earlier one whose reply is delivered."""
-        for step in reversed(self._steps_to_reply) if self.steps else ():  # mostly there is none
+        for step in reversed(self.steps):
             if isinstance(step, Move):
                 return step.tier
+            if isinstance(step, DeliverEarlier):
+                return self.outcomes[step.index].tier
         return self.start.tier if self.start is not None else self.request.route.first
 
     @property
