@@ -98,12 +98,7 @@ class ChunkReader:
             except _NOT_IN_FORM:
                 chunk = None
             text = None
-            if (
-                self._joins
-                and chunk is not None
-                and chunk.usage is None
-                and len(chunk.choices) == 1
-            ):
+            if chunk is not None and self._joins and len(chunk.choices) == 1 and not chunk.usage:
                 piece = chunk.choices[0]
                 text = piece.delta.content
                 if piece != ChoiceDelta(piece.index, Said(text)):  # it brings more
