@@ -28,15 +28,14 @@ from .base import (
 )
 from .python_calls import WHOLE
 from .table import (
+    BEGUN,
     FENCES,
-    FIRST,
     KNOWN,
     LINE_STARTS,
     LONGEST,
     ROWS,
     SHOWN,
     TRIGGER,
-    WORDS,
     begins_calls,
     may_become,
     own_tags,
@@ -195,12 +194,15 @@ class Scanner:
         tag = text.rfind("<", max(self.pos, size - MAX_NAME - 2))
         if tag >= 0 and not may_become(own_tags(self.tools.names), text[tag:]):
             tag = -1
-        for match in FIRST.finditer(text, max(self.pos, size - LONGEST)):
-            index = match.start()
-            begun = may_become(WORDS, text[index:]) or VENDOR_MARK_BEGUN.match(text, index)
-            if begun and (text[index] not in LINE_STARTS or self._starts_line(index)):
-                return index if tag < 0 or not self._starts_line(tag) else min(index, tag)
-        return tag if tag >= 0 and self._starts_line(tag) else size
+        if tag < 0 or not self._starts_line(tag):
+            tag = size
+        start = max(self.pos, size - LONGEST)
+        while (match := BEGUN.search(text, start)) is not None:
+            start = match.start()
+            if text[start] not in LINE_STARTS or self._starts_line(start):
+                return min(start, tag)
+            start += 1
+        return tag
 
     def _starts_line(self, index: int) -> bool:
         return context.starts_line(self.text, index, self.floor)

@@ -19,7 +19,7 @@ from typing import Final
 
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from . import harmony, json_calls, marks, python_calls, tag_marks
-from .base import LONGEST_MARK, PLAIN_ENDS, VENDOR_MARK, Format, Where
+from .base import LONGEST_MARK, PLAIN_ENDS, VENDOR_MARK, VENDOR_MARK_BEGUN, Format, Where
 
 FORMATS: tuple[Format, ...] = (
     *marks.FORMATS,
@@ -75,7 +75,19 @@ def _one_of(words: Iterable[str]) -> str:
 
 # `tag`: an element, which counts only if it has a tool's name.
 TRIGGER: Final = re.compile(rf"{_one_of(WORDS)}|<(?P<tag>[A-Za-z_][\w.-]{{0,199}}+>)|{VENDOR_MARK}")
-FIRST: Final = re.compile(f"[{re.escape(''.join({word[0] for word in WORDS}))}]")
+
+
+def _beginnings(words: Iterable[str]) -> str:
+    """Return a pattern for what one of these words may begin with."""
+    groups = groupby(sorted(filter(None, words)), key=lambda word: word[0])
+    return "|".join(
+        f"{re.escape(initial)}(?:{_beginnings(word[1:] for word in group)})?"
+        for initial, group in groups
+    )
+
+
+# Where the text's end may be the beginning of a trigger.
+BEGUN: Final = re.compile(rf"(?:{_beginnings(WORDS)})\Z|{VENDOR_MARK_BEGUN.pattern}")
 # Two quick tests for plain prose: text that they don't match holds none of the words and does not
 # end in the beginning of one. A word that begins with a letter shows by its first four, and one
 # that counts at the start of a line only where a line may start. `SIGN` is enough where no tool is
