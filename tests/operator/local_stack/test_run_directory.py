@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from mlx_stack_proxy.operator.local_stack.run_directory import USUAL, RunDirecto
 def test_it_is_ours_alone(tmp_path: Path) -> None:
     with contextlib.closing(RunDirectory(str(tmp_path / "a" / "run"))) as run:
         assert run.path.stat().st_mode & 0o077 == 0
-        with pytest.raises(CommandError, match="in use by another") as caught:
+        assert (run.path / "up.lock").stat().st_mode & 0o777 == 0o600
+        holder = rf"in use by another .*\(process {os.getpid()}\)"
+        with pytest.raises(CommandError, match=holder) as caught:
             RunDirectory(str(run.path))
         assert "\n" not in str(caught.value)
     RunDirectory(str(run.path)).close()

@@ -44,7 +44,8 @@ class RunDirectory:
             if path.stat().st_uid != os.getuid():
                 raise CommandError(f"the run directory {path} belongs to someone else")
             self.logs.mkdir(mode=0o700, exist_ok=True)
-            self._lock = (path / "up.lock").open("a+")
+            handle = os.open(path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = os.fdopen(handle, "r+")
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self._lock.seek(0)
