@@ -158,10 +158,6 @@ def build(services: Services) -> APIRouter:
 
     router = APIRouter(prefix="/mlx-stack", dependencies=[Depends(guard)])
 
-    def answer(content: dict[str, Any]) -> Response:
-        """Answer with this, and with what an operator should know first: settings that wait."""
-        return as_json({**content, "configuration": configuration(services, whole=True)})
-
     @router.get("/status")
     async def status_of() -> Response:
         return as_json(await status(services))
@@ -174,16 +170,26 @@ def build(services: Services) -> APIRouter:
         page, trouble = await events_of(services, query)
         total = len(page) if trouble else await services.store.count_events(query)
         entries = [{"number": number, **event} for number, event in page]
-        return answer({"total": total, "events": entries, "store": trouble or "ok"})
+        return _answer(services, {"total": total, "events": entries, "store": trouble or "ok"})
 
     @router.get("/report")
     async def report(request: Request) -> Response:
-        return answer(await report_of(services, _report_scope(services, request)))
+        return _answer(services, await report_of(services, _report_scope(services, request)))
 
     @router.get("/exchanges/{request_id}")
     async def exchange(request_id: str, agent: str | None = None) -> Response:
         return as_json(await exchange_details(services, request_id, agent or None))
 
+    _add_sessions(router, services)
+    return router
+
+
+def _answer(services: Services, content: dict[str, Any]) -> Response:
+    """Answer with this, and with what an operator should know first: settings that wait."""
+    return as_json({**content, "configuration": configuration(services, whole=True)})
+
+
+def _add_sessions(router: APIRouter, services: Services) -> None:
     @router.get("/sessions")
     async def sessions(request: Request) -> Response:
         params, now = request.query_params, services.wall_clock()
@@ -192,14 +198,9 @@ def build(services: Services) -> APIRouter:
         page = await services.store.sessions(now, offset, limit, agent)
         total = await services.store.count_sessions(now, agent)
         entries = [_shown(services, state) for state in page]
-        return answer({"total": total, "unreadable": page.unreadable, "sessions": entries})
-
-    _add_one_by_one(router, services)
-    return router
-
-
-def _add_one_by_one(router: APIRouter, services: Services) -> None:
-    """Add what shows a session, and what forgets sessions."""
+        return _answer(
+            services, {"total": total, "unreadable": page.unreadable, "sessions": entries}
+        )
 
     @router.delete("/sessions")
     async def delete_all() -> Response:

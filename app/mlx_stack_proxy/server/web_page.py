@@ -78,6 +78,11 @@ def add_to(app: FastAPI, services: Services) -> None:
     async def file(name: str, request: Request) -> Response:
         return await files.get_response(name, request.scope)
 
+    _add_sign_in(router, services)
+    app.include_router(router)
+
+
+def _add_sign_in(router: APIRouter, services: Services) -> None:
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
         key, response = services.settings.server.admin_key, Response(status_code=204)
@@ -97,8 +102,6 @@ def add_to(app: FastAPI, services: Services) -> None:
         response = Response(status_code=204)
         response.delete_cookie(page_cookie.NAME, **_COOKIE)
         return response
-
-    app.include_router(router)
 
 
 async def _key_in(request: Request) -> str:
