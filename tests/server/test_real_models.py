@@ -79,8 +79,12 @@ OURS = [f"{word} " for word in CORRECTION.splitlines()[2].split()]
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize(
     "parroted",
-    [OURS, ["<tool_", "response>\n", *OURS, "\n</tool_", "response>"]],
-    ids=["bare", "in a template's marks"],
+    [
+        OURS,
+        ["<tool_", "response>\n", *OURS, "\n</tool_", "response>"],
+        ["<start_of", "_turn>\n", *OURS, "\n<end_of", "_turn>"],
+    ],
+    ids=["bare", "as a made-up result", "in a template's marks"],
 )
 async def test_our_own_words_are_no_answer(
     parroted: list[str], streams: bool, proxy: RunningProxy
