@@ -18,8 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -115,18 +114,6 @@ async def bench(label: str, store: Store, most: int, size: Callable[[], int] | N
     await store.close()
 
 
-@contextmanager
-def redis_server() -> Iterator[RedisServer | None]:
-    if shutil.which("redis-server") is None:
-        yield None
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        server = RedisServer(Path(folder))
-        server.start()
-        yield server
-        server.stop()
-
-
 def memory_of(server: RedisServer) -> int:
     command = ["redis-cli", "-p", str(server.port), "info", "memory"]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -150,10 +137,10 @@ async def main(most: int) -> None:
         await again.open()
         print(f"{time.perf_counter() - started:.2f} s to open it")
         await again.close()
-    with redis_server() as server:
-        if server is None:
-            print("\nredis: the program redis-server is missing")
-            return
+    if shutil.which("redis-server") is None:
+        print("\nredis: the program redis-server is missing")
+        return
+    with tempfile.TemporaryDirectory() as folder, RedisServer(Path(folder)) as server:
         empty = memory_of(server)
         store_there = RedisStore(server.url, sizes)
         await bench("redis", store_there, most, lambda: memory_of(server) - empty)

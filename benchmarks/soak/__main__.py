@@ -16,7 +16,7 @@ import logging
 import random
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from benchmarks import machine, pages, servers
@@ -123,19 +123,6 @@ def counted(told: str) -> str:
     return ", ".join(f"{value:,.0f} {what}" for what, value in {**sums, **outcomes}.items())
 
 
-@contextlib.contextmanager
-def redis_in(folder: Path, wanted: bool) -> Iterator[RedisServer | None]:
-    if not wanted:
-        yield None
-        return
-    store = RedisServer(folder)
-    store.start()
-    try:
-        yield store
-    finally:
-        store.stop()
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30)
@@ -150,7 +137,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(machine.heading({**machine.about(), "state": state, "seed": seed}), flush=True)
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
-        with redis_in(folder, args.redis) as store:
+        wanted = RedisServer(folder) if args.redis else contextlib.nullcontext()
+        with wanted as store:
             servers.stop_with_us()
             found = asyncio.run(soak(args.minutes, folder, store, seed=seed, page=args.page))
     return 0 if report(found) else 1

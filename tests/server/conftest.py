@@ -77,10 +77,8 @@ def clock() -> Clock:
 @pytest.fixture
 def redis(tmp_path: Path) -> Iterator[RedisServer]:
     """A real one, for this test alone."""
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
+    with RedisServer(tmp_path) as server:
+        yield server
 
 
 @pytest.fixture

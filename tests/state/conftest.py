@@ -50,13 +50,11 @@ def patient() -> Iterator[None]:
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
     """One for all tests that harm it not; a cluster's only node, which minds the hash tags."""
     cluster = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
-    server = RedisServer(tmp_path_factory.mktemp("redis"), *cluster)
-    server.start()
-    assert server.ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383") == b"+OK"
-    while server.ask("SET", "{mlx-stack}", "1") != b"+OK":
-        time.sleep(0.02)
-    yield server
-    server.stop()
+    with RedisServer(tmp_path_factory.mktemp("redis"), *cluster) as server:
+        assert server.ask("CLUSTER", "ADDSLOTSRANGE", "0", "16383") == b"+OK"
+        while server.ask("SET", "{mlx-stack}", "1") != b"+OK":
+            time.sleep(0.02)
+        yield server
 
 
 def redis_store(url: str, sizes: Sizes = SIZES, **more: Any) -> RedisStore:

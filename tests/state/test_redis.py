@@ -52,10 +52,8 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def own_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisServer]:
     """One that a test may stop, kill and freeze; it is waited for as users would."""
     monkeypatch.setattr(redis_link, "CALL_SECONDS", 0.5)
-    server = RedisServer(tmp_path)
-    server.start()
-    yield server
-    server.stop()
+    with RedisServer(tmp_path) as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real Redis server for one test, on a free port, with no data on the disk."""
+"""A real Redis server, on a free port, with no data on the disk."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import socket
 import subprocess
 import time
 from pathlib import Path
+from typing import Self
 
 from tests.conftest import require_program
 from tests.support.ports import free_port
 
 
 class RedisServer:
-    """``args``: further options of the server. :meth:`start` also starts it anew after its end."""
+    """Use as context manager, or start and stop it; it may be started anew after its end.
+
+    ``args``: further options of the server.
+    """
 
     def __init__(self, folder: Path, *args: str) -> None:
         self._program = require_program("redis-server")
@@ -26,6 +30,13 @@ class RedisServer:
     @property
     def url(self) -> str:
         return f"redis://127.0.0.1:{self.port}/0"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def start(self) -> None:
         listen = ("--port", str(self.port), "--bind", "127.0.0.1")
