@@ -185,13 +185,9 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
     """Return the counts of a usage in form."""
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(
-        count_of(usage.get("prompt_tokens")),
-        count_of(usage.get("completion_tokens")),
-        count_of(cached),
-        counted_by_litellm="completion_tokens_details" in usage and cached is None,
-        names_cached=cached is not None,
-    )
+    prompt, output = count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))
+    by_litellm = "completion_tokens_details" in usage and cached is None
+    return Usage(prompt, output, count_of(cached), by_litellm, cached is not None)
 
 
 def split_text(delta: Delta, length: int) -> tuple[Delta, Delta]:

@@ -95,6 +95,8 @@ def is_usage(usage: Mapping[str, Any]) -> bool:
 
 def whole_number(value: Any) -> int | None:
     """Return a number as an integer, also from a float or text; None if the value is no number."""
+    if type(value) is int:
+        return value if abs(value) <= MOST else None
     if isinstance(value, bool):
         return None
     try:

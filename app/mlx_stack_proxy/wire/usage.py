@@ -42,7 +42,8 @@ def is_believable(usage: Mapping[str, Any], bounds: Bounds) -> bool:
     for name, value in usage.items():
         which = COUNTS.get(name)
         if which is not None:
-            if value is not None and not _is_count(value, limits[which]):
+            exact = type(value) is int and 0 <= value <= limits[which]  # nearly always
+            if not exact and value is not None and not _is_count(value, limits[which]):
                 return False
         elif isinstance(value, dict) and name in (*_DETAILS, *_OF_OUTPUT):
             is_output = name in _OF_OUTPUT
@@ -59,8 +60,6 @@ def output_limit(body: Mapping[str, Any]) -> int | None:
 
 
 def _is_count(value: Any, limit: int) -> bool:
-    if type(value) is int:
-        return 0 <= value <= limit
     if isinstance(value, float) and not value.is_integer():
         return False
     count = whole_number(value)
@@ -98,8 +97,8 @@ class UsageCheck:
             self._plain = self._bounds(0)
         if not self.failed and not is_believable(usage, self._plain):
             self.failed = not is_believable(usage, self._bounds(self._reply.written()))
-        counts = whole_number(usage.get("completion_tokens") or usage.get("output_tokens"))
-        believed = not self.failed and bool(counts or not self._reply.pieces)
+        written = usage.get("completion_tokens") or usage.get("output_tokens")
+        believed = not self.failed and bool(whole_number(written) or not self._reply.pieces)
         self.refused = self.refused or not believed
         return believed
 
