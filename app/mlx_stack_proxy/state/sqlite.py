@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from sqlite3 import DataError, IntegrityError, InterfaceError, ProgrammingError
 from typing import Any, NamedTuple, TypeVar
 
 from .. import log, tasks
@@ -53,12 +54,7 @@ MOST_WAITING = 10_000  # jobs that wait for a file that fails or hangs, the newe
 
 Result = TypeVar("Result")
 # SQLite's errors that are the fault of a job's values and not of the file.
-_OF_VALUES = (
-    sqlite3.IntegrityError,
-    sqlite3.ProgrammingError,
-    sqlite3.InterfaceError,
-    sqlite3.DataError,
-)
+_OF_VALUES = (DataError, IntegrityError, InterfaceError, ProgrammingError)
 
 
 class _Ticket(NamedTuple):
@@ -81,13 +77,12 @@ class _Job:
 
     def end(self, error: BaseException | None = None) -> None:
         """Give the caller the result, or the error, unless it has one or waits no more."""
-        if self.waiter.done():
-            return
-        if error is None:
-            self.waiter.set_result(self.result)
-        else:
-            self.waiter.set_exception(error)
-            self.waiter.exception()  # nobody may be waiting any more
+        if not self.waiter.done():
+            if error is None:
+                self.waiter.set_result(self.result)
+            else:
+                self.waiter.set_exception(error)
+                self.waiter.exception()  # nobody may be waiting any more
 
 
 class SqliteStore:
@@ -189,9 +184,8 @@ class SqliteStore:
 
     async def write(self, change: Change, now: float) -> Mapping[str, int]:
         ticket = change.settlement.ticket if change.settlement is not None else ""
-        found: Mapping[str, int]
-        found = await self._do(lambda db: db.write(change, now), ticket)
-        return found
+        before: Mapping[str, int] = await self._do(lambda db: db.write(change, now), ticket)
+        return before
 
     # What operators ask
 
@@ -241,8 +235,7 @@ class SqliteStore:
         """Answer a question in a thread, through a connection of its own; in memory in place."""
         if self.health.sentence is not None:  # the file lacks what the process remembers
             raise StoreError(self.health.sentence)
-        file = self._file
-        if file is None:
+        if (file := self._file) is None:
             return question(self._read())
 
         def answer() -> Result:
@@ -275,20 +268,22 @@ class SqliteStore:
         while self._jobs and self._in_flight is None and self._error is None:
             db, jobs = self._db, [self._jobs.popleft()]
             assert db is not None  # else there is an error
+            work: Callable[[], None] = db.connection.commit
             try:
                 if jobs[0].slow and self._file is not None:
-                    self._in_thread(partial(self._run, db, jobs, commit=True), jobs)
-                    return
-                while self._jobs and not self._jobs[0].slow and len(jobs) < MOST_JOBS:
-                    jobs.append(self._jobs.popleft())
-                self._run(db, jobs, commit=self._file is None)
+                    work = partial(self._run, db, jobs, commit=True)
+                else:
+                    while self._jobs and not self._jobs[0].slow and len(jobs) < MOST_JOBS:
+                        jobs.append(self._jobs.popleft())
+                    self._run(db, jobs, commit=self._file is None)
             except sqlite3.Error as error:
                 self._fail(error, jobs)
                 return
             if self._file is None:
                 self._end(jobs)
             else:
-                self._in_thread(db.connection.commit, jobs)
+                self._in_flight = jobs
+                self._thread.call(work, self._thread_is_done)
 
     def _run(self, db: Database, jobs: list[_Job], *, commit: bool) -> None:
         """Run jobs in a transaction, without those whose values no row holds."""
@@ -307,15 +302,10 @@ class SqliteStore:
                 jobs.remove(job)
                 self._loop.call_soon_threadsafe(job.end, error)
 
-    def _in_thread(self, work: Callable[[], None], jobs: list[_Job]) -> None:
-        self._in_flight = jobs
-        self._thread.call(work, self._thread_is_done)
-
     def _thread_is_done(self, _: Any, error: BaseException | None) -> None:
         jobs, self._in_flight = self._in_flight or [], None
         if error is not None:
-            self._fail(error, jobs)
-            return
+            return self._fail(error, jobs)
         all_written = not self._jobs or self._last in [None, *(job.waiter for job in jobs)]
         if self.health.sentence is not None and all_written:
             self._last = None

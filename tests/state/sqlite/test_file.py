@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +84,13 @@ async def test_what_comes_while_the_disk_is_busy_is_one_transaction(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits = []
-    in_thread = store._in_thread
+    end = store._end
 
-    def counted(work: Callable[[], None], jobs: list[Any]) -> None:
+    def counted(jobs: list[Any]) -> None:
         commits.append(len(jobs))
-        in_thread(work, jobs)
+        end(jobs)
 
-    monkeypatch.setattr(store, "_in_thread", counted)
+    monkeypatch.setattr(store, "_end", counted)
     limits = [[Limit(f"session:{number}", None, False)] for number in range(200)]
     await asyncio.gather(*(settle(store, "t", dict.fromkeys(limit, 1), NOW) for limit in limits))
     assert sum(commits) == 200
