@@ -140,11 +140,14 @@ class DialectRenderer:
         self._encoder = encoder
         self._top = top
         self._continues = continues
+        self._identified = False
 
     split = staticmethod(split_text)
 
     def let_out(self, delta: Delta) -> bytes:
-        self._encoder.identify(self._top())
+        if not self._identified:
+            self._encoder.identify(self._top())
+            self._identified = True
         out: list[bytes] = []
         for piece in delta.choices:
             if piece.index:  # dialects ask for one choice, and have no place for more
