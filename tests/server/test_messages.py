@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.server.asking import Json
 from tests.server.conftest import StartProxy
+from tests.server.sockets import request
 from tests.support.replies import ROLE, TEXT, litellm_error, stream, text_stream, with_role
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import RESET, SILENCE, Reply, ScriptedServer, Wait
@@ -172,6 +174,17 @@ async def test_a_model_that_is_no_tiers_passes_through_as_it_came(proxy: Running
         assert reply.headers["x-mlx-stack-mode"] == "passthrough"
         call = proxy.upstream.calls[-1]
         assert (call.target, bytes(call.body)) == (path, content)
+
+
+async def test_while_it_passes_through_its_body_is_free(proxy: RunningProxy) -> None:
+    """It no longer counts in the memory for bodies then, and its reply may last for long."""
+    proxy.upstream.models = ("fast", "claude-in-the-cloud")
+    proxy.upstream.will(Reply.sse(b": begun\n\n", SILENCE))
+    content = json.dumps({"model": "claude-in-the-cloud", "messages": [["an odd one"]] * 2000})
+    reader, writer = await proxy.raw(request(PATH, content.encode()))
+    await reader.readuntil(b": begun")
+    assert sum(type(one) is list and one == ["an odd one"] for one in gc.get_objects()) < 10
+    writer.close()
 
 
 async def test_tokens_are_counted_without_a_model(proxy: RunningProxy) -> None:

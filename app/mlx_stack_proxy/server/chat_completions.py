@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -68,9 +69,10 @@ class ChatCompletions:
         body = await request.body()
         arrived = clock()
         asked = await self._read(services, request, controls, body, dialect, counts=counts)
-        if asked is None:
-            return
         del body  # free it: a reply may stream for long, and the parsed request is as large
+        if not isinstance(asked, Request):
+            await asked(request)
+            return
         exchange = Exchange(asked)
         headers, our_key = self._headers(request, dialect)
         driver = Driver(
@@ -100,8 +102,8 @@ class ChatCompletions:
         dialect: Dialect | None,
         *,
         counts: bool,
-    ) -> Request | None:
-        """Read the request; return None if it has been answered: counted, or passed through."""
+    ) -> Request | Handler:
+        """Read the request; return who answers it if no exchange does: it only counts or passes."""
         client_body = await tasks.aside(body, client_request.read, body)
         if request.model:
             client_body = {**client_body, "model": request.model}
@@ -110,11 +112,9 @@ class ChatCompletions:
             route = await self._route(services, client_body, controls, request)
             if not route.tiers:
                 request.put_back(body)
-                await self._pass_through(request)
-                return None
+                return self._pass_through
             if counts:
-                await _count(services, request, dialect, client_body, body)
-                return None
+                return partial(_count, services, dialect, client_body, body)
             translated = await tasks.aside(body, dialect.to_chat, client_body, request.headers)
         parsed = await tasks.aside(
             body, client_request.checked, translated.body, len(body), translated.failed
@@ -191,7 +191,7 @@ def _check_media_type(request: Incoming) -> None:
 
 
 async def _count(
-    services: Services, request: Incoming, dialect: Dialect, client_body: Any, body: bytes
+    services: Services, dialect: Dialect, client_body: Any, body: bytes, request: Incoming
 ) -> None:
     """Answer how many tokens a prompt has, in its dialect."""
     answer = await tasks.aside(body, dialect.count, client_body)
