@@ -241,6 +241,22 @@ async def test_half_sent_bodies_are_bounded_together(start_proxy: StartProxy) ->
 
 
 @pytest.mark.usefixtures("room_for_two")
+async def test_what_is_refused_counts_no_longer(start_proxy: StartProxy) -> None:
+    """Nor while its client is still sending: the room is free for others at once."""
+    proxy = await start_proxy(TOGETHER)
+    proxy.upstream.always(lambda _: text_stream("Hi"))
+    _, waiting = await proxy.raw(half_sent(CHAT, 8_000))
+    whole = half_sent(CHAT, 9_000)
+    reader, sending = await proxy.raw(whole[:-4_000])
+    await until_served(proxy, False)  # both are on the way
+    sending.write(whole[-4_000:])
+    assert b" 503 " in await reader.readline()
+    assert (await ask(proxy, **LONG)).status_code == 200
+    for writer in (waiting, sending):
+        writer.close()
+
+
+@pytest.mark.usefixtures("room_for_two")
 async def test_a_body_counts_until_its_request_ends(start_proxy: StartProxy) -> None:
     proxy = await start_proxy({**TOGETHER, f"{BUDGET}.policy": "hard_stop"})
     go_on = asyncio.Event()

@@ -158,6 +158,7 @@ class Edge:
 
     async def _refuse(self, error: ProxyError, request: Incoming, *, counted: bool = True) -> None:
         """Answer a request with an error, unless a response has begun."""
+        request.release()  # at once: the client may be slow, and others need the room
         downstream = request.downstream
         if downstream.started:
             return
