@@ -127,6 +127,10 @@ def test_and_a_switch_where_a_switch_is_meant(word: str, empty_folder: Path) -> 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (
+            "server:\n---\ntiers:",
+            r"YAML: expected a single document .*, but found another .*line 2",
+        ),
         ("server: {port: 1", r"YAML: expected ',' or '}'.* \(line 1, column 17\)"),
         ("server:\n\tport: 1", "is not valid YAML"),
         ("server: !!int x", "is not valid YAML: ValueError: "),

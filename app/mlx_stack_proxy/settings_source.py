@@ -242,7 +242,9 @@ def _read_yaml(file: Path) -> dict[str, Any]:
             mark = error.problem_mark
             place = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
             advice = "; indent with spaces" if "'\\t'" in str(error.problem) else ""
-            said = f"{error.problem}{place}{advice}"
+            # Of PyYAML's halves of a sentence the second begins with "but".
+            but = f"{error.context}, " if str(error.problem).startswith("but ") else ""
+            said = f"{but}{error.problem}{place}{advice}"
         raise SettingsError([f"is not valid YAML: {said}"], str(file)) from None
     if data is None:
         return {}

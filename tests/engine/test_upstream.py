@@ -6,6 +6,7 @@ import asyncio
 import errno
 import socket
 import ssl
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -56,6 +57,22 @@ async def test_a_request_goes_out_as_it_is(upstream: ScriptedServer, edge: Upstr
         "host",
         "content-length",
     }
+
+
+@pytest.mark.parametrize(
+    ("headers", "authorization"),
+    [(HEADERS, "Bearer k"), ([], f"Basic {b64encode('us:er:p@ä'.encode()).decode()}")],
+    ids=["a key", "no key"],
+)
+async def test_a_url_with_a_user_counts_where_a_request_has_no_key(
+    headers: list[tuple[bytes, bytes]], authorization: str, upstream: ScriptedServer
+) -> None:
+    url = upstream.url.replace("://", "://us%3Aer:p%40%C3%A4@")
+    edge = Upstream(UpstreamSettings(base_url=url))
+    upstream.will(Reply())
+    await (await edge.send("POST", CHAT_PATH, headers, b"{}")).aclose()
+    await edge.aclose()
+    assert upstream.calls[0].header("authorization") == authorization
 
 
 @pytest.mark.parametrize("status", [200, 301, 404, 429, 500])

@@ -146,8 +146,11 @@ async def test_a_store_that_cannot_be_used(
     (typed.home / "file").touch()
     (typed.home / "notes.txt").write_text("mine")
     redis = nobody.replace("http", "redis") + "/0"
+    typed.monkeypatch.setattr("os.access", lambda path, _: path != typed.home / "locked.db")
+    (typed.home / "locked.db").touch()
     for state, why in (
         (f"{{path: '{typed.home}/file/reliability.db'}}", "reliability.db can't be written: "),
+        (f"{{path: '{typed.home}/locked.db'}}", f"{typed.home}/locked.db is not writable"),
         (f"{{path: '{typed.home}'}}", " is a folder"),
         (f"{{path: '{typed.home}/notes.txt'}}", "notes.txt isn't an SQLite file"),
         (f"{{backend: redis, redis_url: '{redis}'}}", f"Redis at {redis}: "),

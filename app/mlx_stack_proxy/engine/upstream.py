@@ -21,6 +21,7 @@ import errno
 import os
 import re
 import select
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -170,7 +171,13 @@ class Upstream:
     """The connection pool to LiteLLM."""
 
     def __init__(self, settings: UpstreamSettings) -> None:
-        self._base_url = settings.base_url.rstrip("/")
+        url, base_url = URL(settings.base_url), settings.base_url
+        self._basic = ""  # of the URL's user, where a request has no key; aiohttp refuses both
+        if url.user or url.password:
+            credentials = f"{url.user or ''}:{url.password or ''}".encode()
+            self._basic = f"Basic {b64encode(credentials).decode()}"
+            base_url = str(url.with_user(None))
+        self._base_url = base_url.rstrip("/")
         self._session: aiohttp.ClientSession | None = None
         self.reach = Reachability(partial(self.is_alive, HEALTH_SECONDS))
 
@@ -209,6 +216,8 @@ class Upstream:
         header_map = CIMultiDict((k.decode("latin-1"), v.decode("latin-1")) for k, v in headers)
         if call_id is not None:
             header_map[CALL_ID] = call_id
+        if self._basic:
+            header_map.setdefault("Authorization", self._basic)
         try:
             sent = self._send_request(method, url, header_map, content, repeatable)
             response = Response(await sent)

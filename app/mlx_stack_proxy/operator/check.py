@@ -274,7 +274,8 @@ def _file_problem(path: Path) -> str:
     path = path.expanduser().absolute()
     there = next(one for one in (path, *path.parents) if one.exists())
     if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
-        return f"{path} can't be written: {there} is not writable"
+        because = f"can't be written: {there} " if there != path else ""
+        return f"{path} {because}is not writable"
     if not path.is_file():
         return f"{path} is a folder" if there == path else ""
     with path.open("rb") as file:

@@ -21,7 +21,7 @@ from ..engine.upstream_answers import completion_in
 from ..errors import invalid
 from ..state.store import EventQuery
 from ..telemetry.failure_capture import FILE, OLD_FILE
-from ..telemetry.why import why
+from ..telemetry.why import CAPTURED, why
 from ..wire import sse
 from ..wire.chunks import ChunkReader, MalformedChunk
 from ..wire.delta import Delta, text_of
@@ -35,7 +35,10 @@ _UNKNOWN: Final = (
     "it is unknown, refused before any model was chosen, older than the records "
     "that are kept, or it went right at once some time ago"
 )
-_NO_RECORD: Final = "Only its events are kept; an earlier version of the proxy wrote no record."
+_NO_RECORD: Final = (
+    "No record of it is kept: it went right at once, is too old, or the store is new."
+)
+_EVENTS: Final = " Its events: `mlx-stack-proxy events --request {}`."
 
 
 async def exchange_details(services: Services, request_id: str, agent: str | None = None) -> Json:
@@ -61,6 +64,11 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
             sentence = f"nothing is kept {whose}that did not go right at once"
         raise invalid(sentence, status=404)
     data = record["detail"] if record is not None else {}
+    if record is not None:
+        explained = why(record, capturing=capturing)
+    else:
+        explained = f"{_NO_RECORD}{_EVENTS.format(request_id) if events else ''}"
+        explained += f" {CAPTURED}." if records else ""
     return {
         "request_id": request_id,
         "session": newest["session"],
@@ -69,7 +77,7 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
         "captured": bool(records),
         "outcome": data.get("outcome") or (records[-1].get("outcome") if records else None),
         "record": data or None,
-        "why": why(record, capturing=capturing) if record is not None else _NO_RECORD,
+        "why": explained,
         "request": _request(records[-1]["request"]) if records else None,
         "attempts": [_attempt(one) for one in records] or data.get("attempts", []),
         "events": events,

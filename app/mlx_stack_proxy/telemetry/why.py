@@ -43,7 +43,7 @@ _GOT: Final = {
     "went_out_broken": "The client got a reply that is probably broken: no tier had a better one",
 }
 _CAPTURE: Final = "Set `observability.capture_failures: true` to keep what the model writes"
-_CAPTURED: Final = "See what the model wrote: open this request on the page at /mlx-stack/"
+CAPTURED: Final = "See what the model wrote: open this request on the page at /mlx-stack/"
 # What to do, by why the request was refused, by its error's type, by its last attempt's reason.
 _DO: Final = {
     "budget_exceeded": "Raise the budget in `reliability.token_budget`, or wait until it has room",
@@ -72,7 +72,7 @@ def why(event: Data, *, capturing: bool = False) -> str:
     """
     record = event["detail"]
     to_do = _to_do(event, record)
-    to_do = to_do.replace(_CAPTURE, _CAPTURED) if capturing else to_do
+    to_do = to_do.replace(_CAPTURE, CAPTURED) if capturing else to_do
     sentences = [_asked(event, record), *_attempts(record), _got(record), to_do]
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ from tests.server.calling import BAD, GOOD, RULES, TOOLS, calling
 from tests.server.capturing import captured
 from tests.server.conftest import StartProxy, capturing, folder  # noqa: F401
 from tests.support.replies import litellm_error, stream, text_stream, with_role
-from tests.support.running_proxy import RunningProxy
+from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import Reply, ScriptedServer
 
 Json = dict[str, Any]
@@ -74,6 +76,31 @@ async def test_without_capturing_the_events_tell(start_proxy: StartProxy) -> Non
     found = await details(proxy, response.headers["x-request-id"])
     assert [one["reason"] for one in found["attempts"]] == ["server_error"]
     assert not found["captured"] and found["request"] is None
+
+
+async def test_without_a_record_it_names_what_is_kept(
+    upstream: ScriptedServer,
+    tmp_path: Path,
+    capturing: Json,  # noqa: F811
+    folder: Path,  # noqa: F811
+) -> None:
+    database = tmp_path / "state.db"
+    kept = {"state.backend": "sqlite", "state.path": str(database)}
+    upstream.will(calling(COMMA))
+    async with running_proxy(upstream.url, {**capturing, **kept}) as proxy:
+        request = (await ask(proxy, tools=TOOLS)).headers["x-request-id"]
+        await captured(folder, 1)
+    with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM records")
+    events = f"Its events: `mlx-stack-proxy events --request {request}`."
+    said = "No record of it is kept: it went right at once, is too old, or the store is new."
+    shown = "See what the model wrote: open this request on the page at /mlx-stack/."
+    async with running_proxy(upstream.url, {**capturing, **kept}) as proxy:
+        assert (await details(proxy, request))["why"] == f"{said} {events} {shown}"
+    async with running_proxy(upstream.url, kept) as proxy:
+        assert (await details(proxy, request))["why"] == f"{said} {events}"
+    async with running_proxy(upstream.url, capturing) as proxy:  # a store that was lost
+        assert (await details(proxy, request))["why"] == f"{said} {shown}"
 
 
 async def test_odd_replies_are_shown_as_far_as_they_go(
