@@ -106,6 +106,10 @@ async def test_nor_do_a_session_and_what_is_broken_off(proxy: RunningProxy) -> N
     await reader.readuntil(b"Some words")
     writer.close()
     assert await left_by(proxy) == [], "its client left"
+    reader, writer = await proxy.raw(b"GET http://a:99999/ HTTP/1.1\r\nhost: a\r\n\r\n")
+    assert b" 400 " in await reader.read()
+    writer.close()
+    assert await left_by(proxy) == [], "its target is no URL"
     await proxy.upstream.stop()
     assert (await ask(proxy)).status_code == 503
     assert await left_by(proxy) == [], "nobody is there"

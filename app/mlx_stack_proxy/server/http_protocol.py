@@ -103,8 +103,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._head_bytes = 0
+        super().on_headers_complete()  # its task has not begun yet
         self.scope["extensions"] = {BEGIN: {"begin": self._begin}}
-        super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         self._in_head = True
