@@ -136,6 +136,25 @@ def test_nobody_there_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> N
     assert "--direct http://127.0.0.1:4000" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("status", [400, 401, 403, 404])
+def test_a_wrong_key_or_model_is_said_in_a_line(
+    status: int, capsys: pytest.CaptureFixture[str], respx_mock: respx.MockRouter
+) -> None:
+    respx_mock.post(f"http://model{CHAT}").respond(status, text="No connected db.")
+    assert cli.main(ASKED) == 1
+    said = f"http://model answers with status {status}: No connected db.; is the key in "
+    assert capsys.readouterr().err.startswith(f"{said}LITELLM_MASTER_KEY right, and the model, ")
+
+
+def test_a_reply_that_is_no_completion(
+    capsys: pytest.CaptureFixture[str], respx_mock: respx.MockRouter
+) -> None:
+    respx_mock.post(f"http://model{CHAT}").respond(200, text="<html>")
+    respx_mock.post(f"http://proxy{CHAT}").mock(return_value=GOOD)
+    assert cli.main([*ASKED, "--brief"]) == 0
+    assert "✗ no chat completion came: " in capsys.readouterr().out
+
+
 def test_the_model_server_of_up_is_found_by_what_up_wrote(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     tiers = [LocalTier("fast", "/model", 8081, True)]

@@ -87,6 +87,13 @@ def test_a_server_without_memory() -> None:
     assert said.endswith("a smaller model, or a smaller window.")
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_that_refuses_our_key(status: int) -> None:
+    bad = attempt("fast", "server_error", wrong="auth_error") | {"status": status}
+    said = told(bad, outcome="all_tiers_failed", status=502)
+    assert said.endswith("Correct the key that the proxy sends, then run `mlx-stack-proxy check`.")
+
+
 def test_equal_attempts_are_one_sentence() -> None:
     said = told(*[attempt("fast", "timeout", then="retry")] * 20, outcome="all_tiers_failed")
     assert "Tier fast was silent for too long (20 attempts, 40 s). The client" in said

@@ -159,11 +159,14 @@ def _to_do(event: Data, record: Data) -> str:
         return "Nothing needs to be done"
     if outcome == "client_error":
         return _DO[outcome]
-    reasons = [attempt["reason"] for attempt in record.get("attempts", []) if attempt["reason"]]
-    if any("out of memory" in attempt.get("wrong", "") for attempt in record.get("attempts", [])):
+    attempts: list[Data] = record.get("attempts", [])
+    reasons = [attempt["reason"] for attempt in attempts if attempt["reason"]]
+    if any("out of memory" in attempt.get("wrong", "") for attempt in attempts):
         return "Give the model's server more memory, a smaller model, or a smaller window"
     if record.get("budget") == "session":
         return f"Reset the session: `mlx-stack-proxy sessions {event['session'][:12]} --delete`"
+    if reasons[-1:] == ["server_error"] and attempts[-1].get("status") in (401, 403):
+        return "Correct the key that the proxy sends, then run `mlx-stack-proxy check`"
     for word in (record.get("refused_for"), outcome, *reversed(reasons)):
         if word in _DO:
             return _DO[word]

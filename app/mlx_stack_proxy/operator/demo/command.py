@@ -41,6 +41,7 @@ _PIPED, _PIPED_BRIEF = 80, 124  # columns, where the output is not a terminal
 _MOST = 110  # how many characters of a reply are shown
 MAX_TOKENS = 400  # ends a reply that would repeat itself forever
 SECONDS = 120.0  # limit for a reply
+_NOT_ASKED = (400, 401, 403, 404)  # a wrong key (400: LiteLLM without a database), model or address
 _AS_IT_CAME = Options(repair=False)
 
 
@@ -153,13 +154,17 @@ def _ask(
             content = read(answer, MAX_ANSWER)
         if answer.is_error:
             written, wrong = content[:2000].decode(errors="replace"), f"status {answer.status_code}"
+            if answer.status_code in _NOT_ASKED:
+                said = f"{server.url} answers with {wrong}: {abridged(written, _MOST)}"
+                right = f"is the key in {KEY_VARIABLE} right, and the model, {server.model}?"
+                raise CommandError(f"{said}; {right}")
         else:
             written, wrong = judged(json.loads(content), question["tools"])
     except httpx.ConnectError as error:
         message = f"nothing answers at {server.url}: {error}; start the stack with `make run`"
         raise CommandError(message) from None
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError) as error:
-        written, wrong, answer = "", f"the connection broke: {error}", httpx.Response(502)
+        written, wrong, answer = "", f"no chat completion came: {error}", httpx.Response(502)
     return DemoReply(written, wrong, time.monotonic() - began, answer.headers)
 
 
