@@ -108,6 +108,7 @@ SCHEMA = f'<think>Hm.</think>{{"code": "{CODE}"}}'
         (guided("1 2 3"), False, f"ignores a JSON schema, {NO_RETRY}"),
         (guided(""), True, f"ignores a JSON schema, {NO_RETRY}"),
         (litellm_error(400, "no grammar"), False, f"takes no JSON schema, {NO_RETRY}"),
+        (litellm_error(502, "an empty reply"), False, "gave no reply to a JSON schema"),
         (guided(SCHEMA), True, "can be guided; set tiers.fast.guided: retry"),
     ],
 )

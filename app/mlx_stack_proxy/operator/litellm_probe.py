@@ -60,7 +60,9 @@ _GUIDE = {
 
 
 class _Failed(Exception):
-    """A question got no usable answer; the message says why."""
+    """A question got no usable answer; the message says why, ``status`` is its 4xx or 5xx."""
+
+    status = 0
 
 
 class Probe:
@@ -108,7 +110,10 @@ class Probe:
         try:
             completion = completion_in(await self._ask(name, "a guided reply", _COUNT, **form))
         except _Failed as error:
-            return f"takes no JSON schema, so no retry is guided ({str(error)[:120]})"
+            refused = error.status == 501 or 400 <= error.status < 500
+            did = "takes no JSON schema, so no retry is guided"
+            did = did if refused else "gave no reply to a JSON schema"
+            return f"{did} ({str(error)[:120]})"
         message = completion["choices"][0] if isinstance(completion, dict) else {}
         text = (message.get("message") or {}).get("content") or ""
         with contextlib.suppress(orjson.JSONDecodeError):
@@ -151,7 +156,9 @@ class Probe:
         except TimeoutError:
             raise _Failed(f"{subject}: not whole after {seconds:g} s") from None
         if status >= 400:
-            raise _Failed(f"{subject}: status {status}: {quoted_error(answer)}")
+            failed = _Failed(f"{subject}: status {status}: {quoted_error(answer)}")
+            failed.status = status
+            raise failed
         return answer
 
 
