@@ -22,7 +22,7 @@ from mlx_stack_proxy.main import build_services
 from mlx_stack_proxy.settings import Settings
 from tests.engine.exchanges import client_request, exchange
 from tests.support.fake_upstream import FOREVER, FakeResponse, FakeUpstream
-from tests.support.replies import DONE, chunk, data, with_role
+from tests.support.replies import DONE, chunk, completion, data, with_role
 from tests.support.running_proxy import proxy_config
 from tests.support.waiting import settled
 
@@ -323,3 +323,28 @@ async def test_a_limit_reached_while_a_thread_judges_takes_no_good_reply(
     assert one.client.status == (200 if outcome == "ok" else 503)
     assert one.upstream.asked == ["fast"]
     assert one.exchange.record is not None and one.exchange.record.outcome == outcome
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_limit_reached_while_a_thread_parses_takes_no_whole_reply(
+    stream: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parsing, go_on = threading.Event(), threading.Event()
+
+    def slowly(attempt: Attempt, given: Json) -> None:
+        parsing.set()
+        go_on.wait(10)
+        take_completion(attempt, given)
+
+    take_completion = Attempt.take_completion
+    monkeypatch.setattr(Attempt, "take_completion", slowly)
+    monkeypatch.setattr(Attempt, "is_slow_to_feed", lambda attempt, data: True)
+    reply = (200, json.dumps(completion({"content": "Hello"})).encode())
+    one = Running({"fast": [reply], "standard": [GOOD]}, stream, {})
+    await asyncio.to_thread(parsing.wait, 10)
+    (run,) = one.services.exchanges
+    run.end()
+    go_on.set()
+    assert await one.outcome() == "ok"
+    assert one.upstream.asked == ["fast"]
+    assert b"Hello" in one.client.body

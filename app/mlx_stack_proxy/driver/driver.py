@@ -127,8 +127,7 @@ class Driver(Course):
         limits, sent = self._limits, attempt.request
         limits.await_turn(self._clock())
         try:
-            verdict = await self._make_in_turn(attempt, _backoff(step))
-            await limits.settle()
+            verdict = await self._settled(await self._make_in_turn(attempt, _backoff(step)))
             if not isinstance(verdict, Failure):
                 return verdict
             return overflow.measured(verdict, sent, self._exchange.request, attempt.reply)
@@ -211,13 +210,16 @@ class Driver(Course):
             self._arrived = None
 
     async def _judge(self, attempt: Attempt) -> Verdict | None:
-        """Judge in a thread if that would hold the event loop.
-
-        A limit that is reached meanwhile takes no good reply. Raises :class:`~.watch.ClientLeft`.
-        """
+        """Judge in a thread if that would hold the event loop."""
         if not attempt.is_slow():
             return attempt.settle()
-        verdict = await in_thread(attempt.settle)
+        return await self._settled(await in_thread(attempt.settle))
+
+    async def _settled(self, verdict: Verdict | None) -> Verdict | None:
+        """Return the verdict, or that of a limit which was reached while a thread worked.
+
+        Such a limit takes no good reply. Raises :class:`~.watch.ClientLeft`.
+        """
         try:
             await self._limits.settle()
         except asyncio.CancelledError:
