@@ -55,6 +55,8 @@ class Attempt:
     first_byte: float | None = None  # when the reply began; None: no byte has come
     # For the tier's breaker: when the call began by the wall clock, and whether it is a probe.
     at, probe = math.inf, False
+    _fed = 0  # bytes of upstream's stream
+    _held_bytes = 0  # of frames that a client who streams gets at the reply's end
 
     def __init__(
         self,
@@ -83,8 +85,6 @@ class Attempt:
         self._expected_choices = exchange.request.body.get("n") or 1
         self._pipeline = Pipeline(stages, exchange, report)
         self._frames = sse.FrameReader()
-        self._fed = 0  # bytes of upstream's stream
-        self._held_bytes = 0  # of frames that a client who streams gets at the reply's end
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
         self._reader = ChunkReader(

@@ -70,12 +70,12 @@ def _events(chance: random.Random, now: float) -> list[Json]:
     begin = now - HOURS * HOUR
     alone = {"request_id": "", "session": "", "agent": ""}
     found: list[Json] = [
-        _event(begin + 600, "started", {"version": "0.2.0"}, **alone),
+        _event(begin + 600, "started", {"version": "0.3.0"}, **alone),
         _event(begin + 2.2 * HOUR, "upstream_down", {"why": "connection refused"}, **alone),
         _event(begin + 2.6 * HOUR, "upstream_up", {"seconds": 1440.0}, **alone),
         _event(begin + 5 * HOUR, "tier_degraded", {"seconds": 60}, **alone, tier="fast"),
         _event(begin + 5.2 * HOUR, "tier_recovered", {}, **alone, tier="fast"),
-        _event(begin + 8 * HOUR, "started", {"version": "0.2.0", "killed": True}, **alone),
+        _event(begin + 8 * HOUR, "started", {"version": "0.3.0", "killed": True}, **alone),
     ]
     levels = ["normal", "warning", "critical", "warning", "normal", "warning", "normal"]
     for place, (before, after) in enumerate(pairwise(levels)):
