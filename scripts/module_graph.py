@@ -125,7 +125,7 @@ def drawing() -> Drawing:
     d.note(
         20,
         690,
-        "blue: decisions, which know no asyncio, no HTTP, no clock\nimports go downwards",
+        "blue: decisions on plain data; a few of their files wait or ask\nimports go downwards",
         anchor="start",
     )
     return d

@@ -48,7 +48,7 @@ def request() -> Drawing:
     """architecture.md: the way of a request."""
     d = Drawing("The way of a request through the modules", 860, 640)
     d.note(150, 26, "HTTP edge: app/mlx_stack_proxy/server")
-    d.note(430, 26, "async shell: app/mlx_stack_proxy/engine")
+    d.note(430, 26, "async shell: app/mlx_stack_proxy/driver")
     d.note(725, 26, "decisions, no I/O")
     left, middle, right = 20, 300, 590
 
@@ -64,7 +64,7 @@ def request() -> Drawing:
     row(right, 192, "tiers.py\nwhich tiers it may go to")
     d.arrow((280, 204), (572, 204), (572, 139), (590, 139), dashed=True)
     d.arrow((280, 222), (590, 222), dashed=True)
-    row(middle, 268, "driver.py\nthe only attempt loop")
+    row(middle, 268, "driver.py, course.py\nthe only attempt loop")
     d.arrow((150, 238), (150, 291), (300, 291))
     row(right, 268, "ladder.py, breaker.py\nwhere to start, who is left out", "ours")
     d.arrow((560, 291), (590, 291), dashed=True)
@@ -76,7 +76,7 @@ def request() -> Drawing:
     d.arrow((430, 390), (430, 420))
     row(right, 420, "sse.py, chunks.py, attempt.py\nbytes to deltas")
     d.arrow((560, 443), (590, 443), dashed=True)
-    row(right, 496, "pipeline.py, stages/, gate.py\nwhat is wrong, what may flow", "ours")
+    row(right, 496, "pipeline.py, the stages, gate.py\nwhat is wrong, what may flow", "ours")
     d.arrow((720, 466), (720, 496))
     row(right, 572, "next_step.py\ndeliver, retry, move on, fail", "ours")
     d.arrow((720, 542), (720, 572))

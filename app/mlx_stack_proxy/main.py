@@ -1,8 +1,8 @@
 """Make the parts of the proxy from the settings, and connect them: begin to read here.
 
-:func:`create_app` makes all: :func:`build_services` every part that outlives a request, in one
-``Services``, which ``_connect`` lets call one another; :func:`build_app` the FastAPI app with its
-routes (``server/app.py``), whose lifespan opens and closes the parts (:func:`opened`).
+:func:`build_services` makes every part that outlives a request, in one ``Services``, and
+``_connect`` lets them call one another; :func:`build_app` makes the FastAPI app with its routes
+(``server/app.py``), whose lifespan opens and closes the parts (:func:`opened`).
 :func:`change` replaces, in a running process, the parts that depend on settings that may change
 without a restart.
 """
@@ -40,11 +40,6 @@ from .telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from .telemetry.traces import Traces
-
-
-def create_app(settings: Settings) -> ProxyApp:
-    """Return the FastAPI app for these settings. Raises :class:`SettingsError`."""
-    return build_app(build_services(settings))
 
 
 def build_app(services: Services) -> ProxyApp:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from fastapi import FastAPI
 
-from mlx_stack_proxy.main import create_app
+from mlx_stack_proxy.main import build_app, build_services
 from mlx_stack_proxy.server.chat_completions import ChatCompletions
 from mlx_stack_proxy.server.passthrough import Passthrough
 from mlx_stack_proxy.settings_source import from_mapping
@@ -19,7 +19,7 @@ ANSWERED = {"/v1/chat/completions", *BY_PATH, *BY_COUNT_PATH}
 
 
 def app() -> Any:
-    return create_app(from_mapping({"state": {"backend": "memory"}}))
+    return build_app(build_services(from_mapping({"state": {"backend": "memory"}})))
 
 
 @pytest.mark.specification(177)

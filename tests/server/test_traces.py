@@ -118,14 +118,15 @@ def test_without_it_nothing_is_imported_and_what_is_missing_is_said() -> None:
 import sys
 import fastapi
 before = set(sys.modules)
-from mlx_stack_proxy.main import create_app
+from mlx_stack_proxy.main import build_services
 from mlx_stack_proxy.settings_source import SettingsError, from_mapping
-create_app(from_mapping({"state": {"backend": "memory"}}))
+build_services(from_mapping({"state": {"backend": "memory"}}))
 print([name for name in set(sys.modules) - before if name.startswith("opentelemetry")])
 print([name for name in sys.modules if name.startswith("opentelemetry.sdk")])
 sys.modules["opentelemetry.sdk"] = None
 try:
-    create_app(from_mapping({"state": {"backend": "memory"}, "observability": {"traces": True}}))
+    settings = {"state": {"backend": "memory"}, "observability": {"traces": True}}
+    build_services(from_mapping(settings))
 except SettingsError as error:
     print(error)
 """

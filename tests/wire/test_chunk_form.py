@@ -346,7 +346,7 @@ def test_a_chunk_in_form_is_read_as_one_that_is_brought_into_form(change: Json) 
                 reply = Reply()
                 reply.take(delta)
                 said = [(one.text, one.reasoning, one.tool_calls) for one in reply.choices.values()]
-                found.append((delta.raw, delta.kinds, said, reply.usage, reply.error))
+                found.append((delta.raw, delta.kinds, said, reply.usage, delta.error))
         return found
 
     stream = [ROLE, A, B, _with(change), A, END]

@@ -45,7 +45,7 @@ EVENT_KINDS = (
 class Incident:
     """Something a stage did or found, for the counters and the events."""
 
-    kind: str  # one of :data:`EVENT_KINDS`
+    kind: str  # one of the incidents that `telemetry/counters.py` counts
     labels: tuple[str, ...]  # the counter's labels, each from a bounded set
     detail: Mapping[str, Any] = field(default_factory=dict)
 

@@ -45,20 +45,20 @@ class StageState:
     def remarks(self) -> Remarks:
         return Remarks()
 
+    def hold_whole(self) -> bool:
+        """Whether to hold the whole reply until it is judged; asked first of all."""
+        return False
+
+    def text_hold(self) -> TextHold | None:
+        """Return what decides how much text may flow while the reply comes; None: all may."""
+        return None
+
     def on_request(self, request: UpstreamRequest) -> None:
         """Before the upstream call: may rewrite ``request.body``."""
 
     def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
         """While the reply comes: see what a frame has added. A verdict ends the attempt at once."""
         return None
-
-    def text_hold(self) -> TextHold | None:
-        """Return what decides how much text may flow while the reply comes; None: all may."""
-        return None
-
-    def hold_whole(self) -> bool:
-        """Whether to hold the whole reply until it is judged; asked before the reply begins."""
-        return False
 
     def is_slow(self, reply: Reply) -> bool:
         """Whether to mend and judge this reply would hold the event loop, though it is short.

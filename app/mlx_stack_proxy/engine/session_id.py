@@ -107,16 +107,15 @@ def _key_digits(owner: str) -> str:
     return blake2b(owner.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
 
 
-def busiest_key(names: Sequence[str], start: int = 0) -> Sequence[str]:
+def busiest_key(names: Sequence[str]) -> Sequence[str]:
     """Return the older half of those names whose API key has the most of them.
 
-    ``names``: sessions' hashes, each after ``start`` other characters, the oldest first. What
-    bounds a number of sessions takes from these, so that no key pushes out another's. If no key has
-    two, return all.
+    ``names``: sessions' hashes, the oldest first. What bounds a number of sessions takes from
+    these, so that no key pushes out another's. If no key has two, return all.
     """
     by_key: dict[str, list[str]] = {}
     for name in names:
-        by_key.setdefault(name[start + DIGITS :], []).append(name)
+        by_key.setdefault(name[DIGITS:], []).append(name)
     if len(by_key) == len(names):
         return names
     busiest = max(by_key.values(), key=len)

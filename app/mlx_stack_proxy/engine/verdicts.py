@@ -71,7 +71,6 @@ class LoopDetected:
     confirmable: bool = False  # it counts as no loop if a second tier wants the same calls
     confirmed: bool = False  # two tiers wanted the same calls in an earlier request of this run
     calls: tuple[tuple[str, str], ...] = ()  # the reply's calls: name, canonical arguments
-    generated: bool = False  # found while the model was writing the reply
     doubt: bool = False  # the reply may well be right: it goes out if no other tier can be asked
     place: int = 0  # `Turn.place` of the turn after which the reply came
 

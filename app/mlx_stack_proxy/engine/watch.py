@@ -1,7 +1,7 @@
 """Interrupts an exchange that waits: because its client leaves, or a time limit is reached.
 
-Each exchange has one timer, set to the moment at which something may be due, and from its first
-moment on a task that listens for the client's disconnect. Either can cancel the exchange's task;
+Each exchange has one timer, set to the moment at which something may be due, and after a tenth of a
+second a task that listens for the client's disconnect. Either can cancel the exchange's task;
 the code that waited catches the cancellation and asks :meth:`Watch.interruption` what it means. No
 chunk costs anything here, and an exchange that is over at once costs only the first timer.
 """

@@ -39,7 +39,6 @@ class Escalation(Stage):
     """Chooses the tier to start on; finds empty replies and made-up ends."""
 
     name = "escalation"
-    bypass = ""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

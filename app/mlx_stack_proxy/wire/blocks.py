@@ -80,9 +80,9 @@ class Known(Generic[_V]):
         return read(value, messages[end:])
 
 
-def messages_in(body: Mapping[str, Any], field: str = "messages") -> list[Any] | None:
-    """Return a request's messages; None if the field is not a list."""
-    messages = body.get(field)
+def messages_in(body: Mapping[str, Any]) -> list[Any] | None:
+    """Return a request's messages; None if they are not a list."""
+    messages = body.get("messages")
     return messages if isinstance(messages, list) else None
 
 

@@ -14,7 +14,6 @@ from .delta import (
     TEXT,
     ChoiceDelta,
     Delta,
-    UpstreamErrorEvent,
     Usage,
     usage_of,
 )
@@ -86,7 +85,6 @@ class Reply:
     choices: dict[int, ChoiceReply] = field(default_factory=dict)
     usage: Usage | None = None
     usage_fields: dict[str, Any] | None = None  # as the client gets it
-    error: UpstreamErrorEvent | None = None
     mended: set[int] = field(default_factory=set)  # choices that must be rewritten
     finished: bool = False  # every choice seen so far has its finish_reason
     overfull: bool = False  # a choice has more than MAX_CALLS calls
@@ -167,8 +165,6 @@ class Reply:
             self.usage = usage_of(delta.usage)
             self.usage_fields = delta.usage
             self.counted = self.pieces
-        if delta.error is not None:
-            self.error = delta.error
 
     def _take_rest(self, delta: Delta, piece: ChoiceDelta) -> int:
         """Take in a refusal, calls and a finish; return their kinds."""

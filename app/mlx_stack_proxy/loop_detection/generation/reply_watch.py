@@ -260,5 +260,4 @@ def _loop(excess: Excess) -> LoopDetected:
         hint=HINT,
         # A lap may begin anywhere: sorted, its characters are always the same.
         pattern=f"{DETECTOR}:{digest(''.join(sorted(excess.lap))):x}",
-        generated=True,
     )

@@ -75,10 +75,10 @@ class Source:
 
     __slots__ = ("_searches", "budget", "ends", "floor", "text", "tools")
 
-    def __init__(self, text: str, tools: ToolSet, floor: int = 0) -> None:
+    def __init__(self, text: str, tools: ToolSet) -> None:
         self.text = text
         self.tools = tools
-        self.floor = floor
+        self.floor = 0
         # The marks that close calls of the last marked format: before one stands an echo of a call.
         self.ends: Stop | None = None
         self.budget = READING_BUDGET  # characters that failed readings may still examine
