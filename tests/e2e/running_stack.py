@@ -49,6 +49,7 @@ class RunningStack:
             *os.environ.get("MLX_STACK_E2E_UP", "").split(),
         ]
         self.said = ""
+        self._seen = 0  # characters of that in which LiteLLM's crashes were looked for
         # However the test run ends: this pipe ends with it, and `up` then, too.
         self._lifeline = Lifeline()
         self.process = subprocess.Popen(
@@ -76,6 +77,21 @@ class RunningStack:
 
     def wait_said(self, pattern: str, seconds: float) -> None:
         wait_until(lambda: re.search(pattern, self.said, re.M), seconds, f"{pattern} said")
+
+    def litellm_crashed(self) -> bool:
+        """Whether LiteLLM's process has crashed since the last call; wait until it is back."""
+        said, self._seen = self.said[self._seen :], len(self.said)
+        if not re.search("^.*litellm.*SIGSEGV", said, re.M | re.I):
+            return False
+        url = f"http://127.0.0.1:{self.litellm_port}/health/liveliness"
+
+        def answers() -> bool:
+            with contextlib.suppress(httpx.HTTPError):
+                return httpx.get(url, timeout=2).status_code == 200
+            return False
+
+        wait_until(answers, START_SECONDS, "LiteLLM's return")
+        return True
 
     def children(self) -> dict[str, psutil.Process]:
         """The four children by name."""

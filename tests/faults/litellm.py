@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Mapping
@@ -81,6 +82,13 @@ class LiteLLM:
             assert self.process.poll() is None, self.log.read_text()[-3000:]
             time.sleep(0.1)
         raise AssertionError(f"LiteLLM did not start: {self.log.read_text()[-3000:]}")
+
+    def revive(self) -> bool:
+        """Start it anew if its own process has crashed; return whether it had."""
+        crashed = self.process.poll() == -signal.SIGSEGV
+        if crashed:
+            self.restart()
+        return crashed
 
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
