@@ -131,7 +131,9 @@ def test_each_detector_can_be_left_out_by_itself(
 ) -> None:
     messages = [TASK, *steps(*made)]
     assert Played(messages).hints
-    monkeypatch.delitem(detectors.DETECTORS, row)
+    # Not `delitem`, which would put the row back at the end, and the rows' order counts.
+    others = {name: find for name, find in detectors.DETECTORS.items() if name != row}
+    monkeypatch.setattr(detectors, "DETECTORS", others)
     assert Played(messages).is_silent
 
 
