@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,6 +124,8 @@ async def test_an_answer_knows_while_a_thread_writes_its_next_bytes(
     monkeypatch.setattr(Attempt, "feed", noting)
     one = exchange()
     long_reply = FakeResponse([data(chunk({"content": "word " * LONG_READ})), END + DONE])
-    assert await read(attempt(one), long_reply, one, answer=answer) is None
+    limits: Any = SimpleNamespace(note_bytes=lambda now: None)
+    how = {"our_key": True, "answer": answer, "limits": limits}
+    assert await read(attempt(one), long_reply, one, **how) is None
     assert seen == [(False, True), (True, False)]
     assert not answer.encoding

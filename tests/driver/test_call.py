@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -16,6 +17,10 @@ from mlx_stack_proxy.engine.attempt import LONG_READ
 from tests.engine.exchanges import attempt, exchange
 from tests.support.fake_upstream import FakeResponse
 from tests.support.replies import completion
+
+# The client's side and the limits, where nobody asks them anything.
+ANSWER: Any = SimpleNamespace(encoding=False)
+LIMITS: Any = SimpleNamespace(note_bytes=lambda now: None)
 
 
 class Endless:
@@ -45,7 +50,7 @@ class Endless:
 async def test_a_cancellation_ends_a_reply_that_never_pauses() -> None:
     """Although each piece that a thread has begun is fed to its end."""
     endless: Any = Endless()
-    reading = asyncio.ensure_future(call._read_stream(endless, endless, None, None))
+    reading = asyncio.ensure_future(call._read_stream(endless, endless, ANSWER, LIMITS))
     endless.cancel = reading.cancel
     with pytest.raises(asyncio.CancelledError):
         await reading
@@ -65,7 +70,8 @@ async def test_a_long_json_answer_is_parsed_in_a_thread(monkeypatch: pytest.Monk
         read_into = attempt(one)
         body = orjson.dumps(completion({"content": text}))
         reply = FakeResponse([body], b"application/json")
-        assert await call.read(read_into, reply, one) is None
+        how = {"our_key": True, "answer": ANSWER, "limits": LIMITS}
+        assert await call.read(read_into, reply, one, **how) is None
         assert read_into.reply.choices[0].text == text
     short, long = parsed_in
     assert short is threading.main_thread() is not long

@@ -29,9 +29,9 @@ async def read(
     response: Response,
     exchange: Exchange,
     *,
-    our_key: bool = True,  # the API key in the headers is ours, not the client's
-    answer: Answer | None = None,
-    limits: Limits | None = None,
+    our_key: bool,  # the API key in the headers is ours, not the client's
+    answer: Answer,
+    limits: Limits,
 ) -> Verdict | None:
     """Read the reply into the attempt; return what ended it early, None: its end.
 
@@ -62,7 +62,7 @@ def _take_whole(attempt: Attempt, body: bytes, *, tools: bool) -> Verdict | None
 
 
 async def _read_stream(
-    attempt: Attempt, response: Response, answer: Answer | None, limits: Limits | None
+    attempt: Attempt, response: Response, answer: Answer, limits: Limits
 ) -> None:
     clock, task = asyncio.get_running_loop().time, asyncio.current_task()
     while not attempt.over:
@@ -74,17 +74,15 @@ async def _read_stream(
             attempt.first_byte = now
         take = partial(attempt.feed, data) if data else attempt.end
         if attempt.is_slow_to_feed(data):
-            if limits is not None:
-                limits.note_bytes(now)
+            limits.note_bytes(now)
             out = await _encoded_in_thread(take, answer)
         else:
             out = take()
-        if out and answer is not None:
+        if out:
             await answer.send(out)
             # The wait for a slow client is no silence of the model.
             now = answer.last_write
-        if limits is not None:
-            limits.note_bytes(now)
+        limits.note_bytes(now)
         del data, out  # free their memory while the next piece is awaited
 
 
@@ -147,10 +145,8 @@ async def in_thread(work: Callable[[], Result]) -> Result:
     return running.result()
 
 
-async def _encoded_in_thread(work: Callable[[], bytes], answer: Answer | None) -> bytes:
+async def _encoded_in_thread(work: Callable[[], bytes], answer: Answer) -> bytes:
     """Run work that writes bytes of the reply in a thread."""
-    if answer is None:
-        return await in_thread(work)
     answer.encoding = True
     try:
         return await in_thread(work)
