@@ -11,6 +11,7 @@ import asyncio
 import gc
 import weakref
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +27,8 @@ from tests.support.replies import data, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import CLOSE, RESET, SILENCE, Reply, ScriptedServer
 from tests.support.waiting import until
+
+pytestmark = pytest.mark.usefixtures("no_collector")
 
 ROLE, TEXT, _ = (data(one) for one in text_chunks("Some words"))
 TWO_TIERS = {
@@ -61,16 +64,21 @@ def garbage() -> list[str]:
     ]
 
 
-@pytest.fixture
+@pytest.fixture(params=[False, True], ids=["as it is", "with captured failures"])
 async def proxy(
+    request: pytest.FixtureRequest,
     upstream: ScriptedServer,
     start_proxy: StartProxy,
-    no_collector: None,
     monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> RunningProxy:
     """One that has made what is made but once."""
     monkeypatch.setattr(watch, "BEGIN_SECONDS", 0.0)  # as of one that takes a while
-    proxy = await start_proxy(TWO_TIERS)
+    capture = {
+        "observability.capture_failures": request.param,
+        "observability.capture_path": str(tmp_path / "failures"),
+    }
+    proxy = await start_proxy(TWO_TIERS | capture)
     await ask(proxy, {"x-mlx-stack-tier": "none"})
     garbage()
     return proxy

@@ -157,8 +157,10 @@ class _ExchangeRecorder(Observer):
         return headers
 
     def answered(self, response: Response) -> None:
-        self._tapes[-1].response = response
-        response.tap(self._tapes[-1].take)
+        # Not the response itself: it holds the tape, and the two would outlive the exchange.
+        tape = self._tapes[-1]
+        tape.status, tape.headers = response.status, response.headers
+        response.tap(tape.take)
 
     def ended(self, outcome: str) -> None:
         calls = [(at, one) for at, one in enumerate(self._exchange.outcomes) if one.called]
@@ -202,13 +204,14 @@ class _ExchangeRecorder(Observer):
 
 
 class _Tape:
-    """A call's response, and the beginning of its body, at most ``MOST_RAW`` bytes."""
+    """A call's status and headers, and the beginning of its body, at most ``MOST_RAW`` bytes."""
 
-    __slots__ = ("began", "cut_off", "parts", "response", "size")
+    __slots__ = ("began", "cut_off", "headers", "parts", "size", "status")
 
     def __init__(self) -> None:
         self.began = time.time()
-        self.response: Response | None = None  # None: there was no answer
+        self.status: int | None = None  # None: there was no answer
+        self.headers: Sequence[tuple[bytes, bytes]] = ()  # names in lower case
         self.parts: list[bytes] = []
         self.size = 0  # bytes read so far
         self.cut_off = False  # whether the body was longer than the limit
@@ -257,14 +260,14 @@ def _without_key_fields(value: Any) -> Any:
 def _reply(tape: _Tape, verdict: Verdict | None, keys: Sequence[str]) -> dict[str, Any]:
     """Return a reply as ``replay`` reads it: the bytes from the wire, and why the call failed."""
     reply: dict[str, Any] = {}
-    if (response := tape.response) is not None:
-        content_type = response.header(b"content-type").lower()
+    if tape.status is not None:
+        content_type = dict(reversed(tape.headers)).get(b"content-type", b"").lower()
         name = "body"
-        if b"event-stream" in content_type and response.status < 400:
+        if b"event-stream" in content_type and tape.status < 400:
             name = "stream"
         else:
-            reply["status"] = response.status
-        kept = [header for header in response.headers if header[0] in _KEPT_HEADERS]
+            reply["status"] = tape.status
+        kept = [header for header in tape.headers if header[0] in _KEPT_HEADERS]
         reply["headers"] = {name.decode(): value.decode("latin-1") for name, value in kept}
         raw = _without_keys(b"".join(tape.parts), keys)  # before base64 hides them
         try:
