@@ -29,7 +29,9 @@ STATE = "state file (kB)"
 # 16 MB, and the transaction that comes to that, it is moved at once.
 LOG_KB = 17 * 1024
 LOG = "its log (kB)"
-REDIS_KEYS = 1_200  # two a session; new sessions are above the bound for up to 30 s
+# Two of a session, of which Redis has `redis.STEP` (200) beyond its bound at most, however many come;
+# the rest are the hours, their counters, and what is reserved.
+REDIS_KEYS = 2 * (SESSIONS + 200) + 200
 KEYS = "Redis' keys"
 # A pool starts a thread for a job that finds none free, up to its number; some have one job each.
 MOST_THREADS = 1 + process.MOST_THREADS + reload.MOST_HANGING + 6

@@ -10,7 +10,7 @@ import pty
 import struct
 import sys
 import termios
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -118,10 +118,10 @@ async def test_what_runs_and_what_waits(start_proxy: StartProxy) -> None:
 async def test_a_store_that_fails_is_said(
     proxy: RunningProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(now: float) -> int:
+    async def fails(now: float, limit: int) -> NoReturn:
         raise StoreError("no disk")
 
-    monkeypatch.setattr(proxy.services.store, "count_sessions", fails)
+    monkeypatch.setattr(proxy.services.store, "sessions", fails)
     monkeypatch.setattr(proxy.services.store.health, "sentence", "no disk")
     found = await status(proxy)
     assert (found["sessions"], found["budgets"], found["store"]) == (None, [], "no disk")

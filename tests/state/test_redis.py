@@ -13,8 +13,9 @@ import pytest
 from redis.asyncio import Redis
 
 from mlx_stack_proxy import log
+from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.settings import ObservabilitySettings
-from mlx_stack_proxy.state import redis_link
+from mlx_stack_proxy.state import redis, redis_link
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.store import (
     BreakerState,
@@ -28,6 +29,7 @@ from mlx_stack_proxy.state.store import (
 )
 from tests.state.conftest import (
     EVENTS_TTL,
+    MAX_SESSIONS,
     NOW,
     TTL,
     MakeStore,
@@ -285,6 +287,21 @@ async def test_a_call_without_an_answer_is_not_the_servers_fault_alone(
     monkeypatch.setattr(redis_link, "CALL_SECONDS", 30.0)
     assert (await store.load("a", NOW)).session == "a"
     assert store.health.sentence is None
+
+
+@pytest.mark.parametrize("keys", [1, 3, 100])
+async def test_a_burst_of_new_sessions_is_bounded_before_the_house_is_kept(
+    replicas: list[RedisStore], monkeypatch: pytest.MonkeyPatch, keys: int
+) -> None:
+    """However many API keys they have, the oldest go."""
+    monkeypatch.setattr(redis, "STEP", 4)
+    names = [digest(f"key-{number % keys}", str(number)) for number in range(40)]
+    for number, name in enumerate(names):
+        await commit(replicas[number % 2], name, Change(turns=1), NOW + number)
+        listed = await replicas[0].sessions(NOW + number)
+        assert listed.number <= MAX_SESSIONS + 4
+        newest = names[: number + 1][-MAX_SESSIONS:]
+        assert {state.session for state in listed} >= {*newest}
 
 
 async def test_a_cancelled_request_leaves_no_answer_for_the_next(

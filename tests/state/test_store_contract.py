@@ -31,7 +31,7 @@ from tests.support.storing import add_events, commit, save_breaker, settle
 
 async def test_a_session_nobody_has_seen_is_new(store: Store) -> None:
     assert await store.load("a", NOW) == SessionState("a", first_seen=NOW, last_seen=NOW)
-    assert await store.count_sessions(NOW) == 0
+    assert (await store.sessions(NOW, limit=0)).number == 0
     assert await store.sessions(NOW) == []
     assert store.health.sentence is None
 
@@ -113,7 +113,7 @@ async def test_who_asked_last_is_known(store: Store) -> None:
     assert (found.agent, found.request_id) == ("aider", "r0")
     assert [one.session for one in await store.sessions(NOW + 5, agent="codex")] == ["c", "b"]
     assert [one.session for one in await store.sessions(NOW + 5, 1, 5, "codex")] == ["b"]
-    assert await store.count_sessions(NOW + 5, "codex") == 2
+    assert (await store.sessions(NOW + 5, agent="codex", limit=0)).number == 2
     assert await store.sessions(NOW + 5, agent="nobody") == []
     await commit(store, "b", Change(turns=1, agent="aider", request_id="r9"), NOW + 6)
     found = await store.load("b", NOW + 6)
@@ -161,7 +161,7 @@ async def test_a_session_deleted_is_forgotten_with_its_counts(store: Store) -> N
     assert await store.delete("a") is False
     assert await store.load("a", NOW) == SessionState("a", first_seen=NOW, last_seen=NOW)
     assert await used(store, session_limit(None)) == 0
-    assert await store.count_sessions(NOW) == 0
+    assert (await store.sessions(NOW, limit=0)).number == 0
 
 
 async def test_sessions_are_paged_by_their_last_use(store: Store) -> None:
@@ -175,9 +175,11 @@ async def test_sessions_are_paged_by_their_last_use(store: Store) -> None:
 
     assert await names() == "bdca"
     assert (await names(0, 2), await names(2, 2), await names(4, 2)) == ("bd", "ca", "")
-    assert await store.count_sessions(NOW) == 4
+    assert (await store.sessions(NOW, limit=0)).number == 4
     assert (
-        await store.count_sessions(NOW + TTL + 1) == len(await store.sessions(NOW + TTL + 1)) == 3
+        (await store.sessions(NOW + TTL + 1, limit=0)).number
+        == len(await store.sessions(NOW + TTL + 1))
+        == 3
     )
 
 
@@ -188,7 +190,7 @@ async def test_the_least_recently_used_sessions_go_first(store: Store) -> None:
     await commit(store, "s0", ONE_TURN, NOW + 50)
     await commit(store, "new", ONE_TURN, NOW + 60)
     await keep_house(store)
-    assert await store.count_sessions(NOW) == MAX_SESSIONS
+    assert (await store.sessions(NOW, limit=0)).number == MAX_SESSIONS
     listed = {found.session for found in await store.sessions(NOW + 60)}
     assert listed == {"new", "s0", *(f"s{number}" for number in range(2, MAX_SESSIONS))}
     assert (await store.load("s1", NOW + 60)).used == 7, "a budget lasts as long as it would"
@@ -223,7 +225,7 @@ async def test_what_is_too_old_goes(
         await commit(store, f"idle{number}", ONE_TURN, NOW - TTL - 1)
     await commit(store, "b", ONE_TURN, NOW - TTL)
     await keep_house(store)
-    assert await store.count_sessions(NOW - TTL - 1) == 1
+    assert (await store.sessions(NOW - TTL - 1, limit=0)).number == 1
     assert [number for number, _ in await store.events(EventQuery())] == [6]
 
 

@@ -92,7 +92,7 @@ async def _forget_all(services: Services) -> int:
     """Forget all sessions' counts, tiers and histories; return how many sessions there were."""
     store, now, count = services.store, services.wall_clock(), 0
     stages.forget(services.stages)
-    for _ in range(await store.count_sessions(now) // MAX_PAGE + 1):
+    for _ in range((await store.sessions(now, limit=0)).number // MAX_PAGE + 1):
         page = await store.sessions(now, 0, MAX_PAGE)
         await asyncio.gather(*(store.delete(state.session) for state in page))
         count += len(page)
@@ -196,11 +196,9 @@ def _add_sessions(router: APIRouter, services: Services) -> None:
         limit = _whole("limit", params.get("limit", "100"), MAX_PAGE)
         offset, agent = _whole("offset", params.get("offset", "0")), params.get("agent") or None
         page = await services.store.sessions(now, offset, limit, agent)
-        total = await services.store.count_sessions(now, agent)
-        entries = [_shown(services, state) for state in page]
-        return _answer(
-            services, {"total": total, "unreadable": page.unreadable, "sessions": entries}
-        )
+        content = {"total": page.number, "unreadable": page.unreadable}
+        content["sessions"] = [_shown(services, state) for state in page]
+        return _answer(services, content)
 
     @router.delete("/sessions")
     async def delete_all() -> Response:

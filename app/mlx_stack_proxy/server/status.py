@@ -57,7 +57,9 @@ async def kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
     limits, now, store = _limits(services.settings), services.wall_clock(), services.store
 
     async def asked() -> tuple[int, Mapping[str, int]] | None:
-        return await store.count_sessions(now), (await store.load("", now, limits)).counts
+        return (await store.sessions(now, limit=0)).number, (
+            await store.load("", now, limits)
+        ).counts
 
     found, _ = await or_remembered(services, asked(), lambda: None)
     if found is None:

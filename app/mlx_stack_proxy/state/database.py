@@ -50,7 +50,6 @@ _ADD_TO_HOUR: Final = (
     "INSERT INTO hours VALUES (?, ?, ?) "
     "ON CONFLICT (scope, minute) DO UPDATE SET tokens = tokens + excluded.tokens"
 )
-_LISTED: Final = "FROM sessions WHERE last_seen >= ?1 AND (?2 IS NULL OR agent = ?2)"
 # SQL conditions on an event, by the EventQuery field that asks for them.
 _CONDITIONS: Final = {
     "after": "number > :after",
@@ -139,18 +138,16 @@ class Database:
 
     def sessions(self, now: float, offset: int, limit: int, agent: str | None) -> Sessions:
         """Return sessions as ``Store.sessions`` does, without what is set aside."""
-        sql = f"SELECT session {_LISTED} ORDER BY last_seen DESC LIMIT ?3 OFFSET ?4"
-        sessions = Sessions()
-        for (session,) in self._run(sql, (now - self._ttl, agent, limit, offset)).fetchall():
+        listed = "FROM sessions WHERE last_seen >= ?1 AND (?2 IS NULL OR agent = ?2)"
+        sql = f"SELECT session {listed} ORDER BY last_seen DESC LIMIT ?3 OFFSET ?4"
+        oldest, sessions = now - self._ttl, Sessions()
+        (sessions.number,) = self._run(f"SELECT count(*) {listed}", (oldest, agent)).fetchone()
+        for (session,) in self._run(sql, (oldest, agent, limit, offset)).fetchall():
             try:
                 sessions.append(self.load(session, now, (), 0))
             except (ValueError, TypeError, LookupError):
                 sessions.unreadable += 1
         return sessions
-
-    def count_sessions(self, now: float, agent: str | None) -> int:
-        sql = f"SELECT count(*) {_LISTED}"
-        return int(self._run(sql, (now - self._ttl, agent)).fetchone()[0])
 
     def _row(self, name: str, now: float) -> _Row:
         """Return a row as it counts now: without what has been idle for too long."""
@@ -346,7 +343,7 @@ class Database:
         sql = f"SELECT count(*) FROM events WHERE {conditions}"  # noqa: S608
         return int(self._run(sql, values).fetchone()[0])
 
-    def record(self, request_id: str | None, agent: str | None) -> KeptRecord | None:
+    def record(self, request_id: str | None = None, agent: str | None = None) -> KeptRecord | None:
         """Return a record as ``Store.record`` does."""
         column, value = ("agent", agent) if request_id is None else ("id", request_id)
         where = f"WHERE {column} = ?1" if value is not None else "WHERE ?1 IS NULL"

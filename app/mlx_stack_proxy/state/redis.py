@@ -140,17 +140,12 @@ class RedisStore:
     async def sessions(
         self, now: float, offset: int = 0, limit: int = 100, agent: str | None = None
     ) -> Sessions:
-        rows, _ = await self._link.run(
-            "sessions", _time(now), self._ttl, offset, limit, agent or ""
-        )
+        arguments = (_time(now), self._ttl, offset, limit, agent or "")
+        rows, number = await self._link.run("sessions", *arguments)
         ttl = self._sizes.session_ttl
         sessions = Sessions(_readable(lambda row: _session(row, now, ttl), rows))
-        sessions.unreadable = len(rows) - len(sessions)
+        sessions.number, sessions.unreadable = int(number), len(rows) - len(sessions)
         return sessions
-
-    async def count_sessions(self, now: float, agent: str | None = None) -> int:
-        _, number = await self._link.run("sessions", _time(now), self._ttl, 0, 0, agent or "")
-        return int(number)
 
     # Budgets
 
@@ -237,7 +232,8 @@ class RedisStore:
 
     async def _add(self, call: str, change: Change, now: float) -> Any:
         """Run the script that adds a change; a second run with the same ``call`` adds nothing."""
-        bounds = (_time(self._sizes.events_ttl), MOST_COUNTERS)
+        sizes = self._sizes
+        bounds = (_time(sizes.events_ttl), MOST_COUNTERS, sizes.max_sessions, STEP)
         content = orjson.dumps(_content(change))
         return await self._link.run("write", _time(now), self._ttl, call, content, *bounds)
 

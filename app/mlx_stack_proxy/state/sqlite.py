@@ -201,9 +201,6 @@ class SqliteStore:
             found[number] = replace(state, reserved=reserved)
         return found
 
-    async def count_sessions(self, now: float, agent: str | None = None) -> int:
-        return await self._ask(lambda db: db.count_sessions(now, agent))
-
     async def breakers(self) -> Mapping[str, BreakerState]:
         return await self._ask(Database.breakers)
 

@@ -100,6 +100,7 @@ class SessionState:
 class Sessions(list[SessionState]):
     """One page of sessions."""
 
+    number = 0  # how many there are in all
     unreadable = 0  # sessions of this page that are left out: their data makes no sense
 
 
@@ -239,10 +240,6 @@ class Store(Protocol):
         self, now: float, offset: int = 0, limit: int = 100, agent: str | None = None
     ) -> Sessions:
         """Return sessions (that ``agent`` used last) that aren't idle, the last used first."""
-        ...
-
-    async def count_sessions(self, now: float, agent: str | None = None) -> int:
-        """Count the sessions that :meth:`sessions` can return."""
         ...
 
     async def reserve(

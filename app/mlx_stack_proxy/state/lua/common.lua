@@ -41,6 +41,44 @@ local function forget(session)
   return redis.call('DEL', PREFIX .. ':s:' .. session)
 end
 
+-- Forget sessions beyond `most`, `step` at most; return how many. They are the oldest of the API
+-- key that has most, or of all if no key has two, so that no key pushes out another's.
+local function forget_beyond(most, step)
+  local over = math.min(step, redis.call('ZCARD', PREFIX .. ':sessions') - most)
+  if over <= 0 then
+    return 0
+  end
+  local sessions, by_key = redis.call('ZREVRANGE', PREFIX .. ':sessions', 0, -1), {}
+  for _, session in ipairs(sessions) do
+    local key = string.sub(session, 33)
+    by_key[key] = by_key[key] or {}
+    table.insert(by_key[key], session)
+  end
+  local left = over
+  while left > 0 do
+    local busiest = {}
+    for _, of_key in pairs(by_key) do
+      if #of_key > #busiest then
+        busiest = of_key
+      end
+    end
+    if #busiest < 2 then  -- each session that is left has a key of its own
+      for i = #sessions, 1, -1 do
+        if left > 0 and by_key[string.sub(sessions[i], 33)][1] == sessions[i] then
+          forget(sessions[i])
+          left = left - 1
+        end
+      end
+      break
+    end
+    for _ = 1, math.min(left, math.max(1, math.floor((#busiest + 1) / 4))) do
+      forget(table.remove(busiest))
+      left = left - 1
+    end
+  end
+  return over
+end
+
 -- Return the tokens used in a scope, and whether its purse is still in use.
 local function used_of(scope, now, ttl)
   local found = redis.call('HMGET', purse_key(scope), 'touched', scope)

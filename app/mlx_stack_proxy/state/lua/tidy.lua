@@ -4,36 +4,12 @@
 local now, ttl, step = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[4])
 local index, events, sum = PREFIX .. ':sessions', PREFIX .. ':events', 0
 
-local function forget_all(sessions)
-  for _, name in ipairs(sessions) do
-    forget(name)
-  end
-  sum = sum + #sessions
+local idle = '(' .. (now - ttl)
+for _, name in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', idle, 'LIMIT', 0, step)) do
+  sum = sum + 1
+  forget(name)
 end
-
--- Return the oldest sessions of the API key that has most, or of all if no key has two, so that no
--- key pushes out another's.
-local function of_the_busiest_key(sessions, most)
-  local by_key, busiest = {}, {}
-  for _, session in ipairs(sessions) do
-    local key = string.sub(session, 33)
-    by_key[key] = by_key[key] or {}
-    table.insert(by_key[key], session)
-    if #by_key[key] > #busiest then
-      busiest = by_key[key]
-    end
-  end
-  local named = #busiest > 1 and busiest or sessions
-  return {unpack(named, 1, math.min(most, math.max(1, math.floor((#named + 1) / 4))))}
-end
-
-forget_all(redis.call('ZRANGEBYSCORE', index, '-inf', '(' .. (now - ttl), 'LIMIT', 0, step))
-local over = math.min(step, redis.call('ZCARD', index) - tonumber(ARGV[5]))
-while over > 0 do
-  local named = of_the_busiest_key(redis.call('ZRANGE', index, 0, -1), over)
-  forget_all(named)
-  over = over - #named
-end
+sum = sum + forget_beyond(tonumber(ARGV[5]), step)
 
 for _, entry in ipairs(redis.call('XRANGE', events, '-', '+', 'COUNT', step)) do
   if tonumber(entry[2][2]) >= now - tonumber(ARGV[3]) then

@@ -1,5 +1,6 @@
 -- ARGV: now, ttl, call (the write's name), the change as JSON (`_content` in redis.py), the events'
--- retention, most counters of an hour's row
+-- retention, most counters of an hour's row, most sessions, how many more are let in between two
+-- times that some are forgotten
 -- Returns for each scope that is settled its tokens before; {} if a write of this name was added
 -- before.
 local now, ttl, change = tonumber(ARGV[1]), tonumber(ARGV[2]), cjson.decode(ARGV[4])
@@ -120,6 +121,9 @@ local function add_to_session(session)
     redis.call('HSET', key, 'last', ARGV[1])
   end
   redis.call('ZADD', index, math.max(now, tonumber(last or 0)), session)
+  if not last and redis.call('ZCARD', index) > tonumber(ARGV[7]) + tonumber(ARGV[8]) then
+    forget_beyond(tonumber(ARGV[7]), tonumber(ARGV[8]))
+  end
   expire(key, ttl + DAY)
   expire(index, ttl + DAY)
 end
