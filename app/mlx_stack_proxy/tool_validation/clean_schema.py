@@ -38,25 +38,34 @@ SMALLEST_PATTERN: Final = 4 * 1024  # bytes that every pattern counts at least
 PATTERN_BYTES: Final = 2 * LARGEST_PATTERN
 
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
-JSON_TYPES: Final = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
-
 # Names that generators of tool schemas write for JSON's types (Python, Java, BFCL, Gemini).
-TYPE_ALIASES: Final = {
-    "string": "string", "str": "string", "text": "string", "char": "string",
-    "number": "number", "float": "number", "double": "number", "decimal": "number",
-    "integer": "integer", "int": "integer", "long": "integer", "short": "integer",
-    "boolean": "boolean", "bool": "boolean",
-    "object": "object", "dict": "object", "map": "object", "hashmap": "object",
-    "array": "array", "list": "array", "tuple": "array", "arraylist": "array",
-    "null": "null", "none": "null", "nonetype": "null",
+_TYPE_NAMES: Final = {
+    "string": "str text char",
+    "number": "float double decimal",
+    "integer": "int long short",
+    "boolean": "bool",
+    "object": "dict map hashmap",
+    "array": "list tuple arraylist",
+    "null": "none nonetype",
+}
+_TYPES: Final = {
+    name: kind for kind, names in _TYPE_NAMES.items() for name in (kind, *names.split())
+}
+# What the value of a constraint is: a subschema, a list of them, one for each name, or none.
+_KEYWORDS: Final = {
+    **dict.fromkeys(
+        ("items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
+         "propertyNames", "contains", "not", "if", "then", "else"), "one"),
+    **dict.fromkeys(("allOf", "anyOf", "oneOf", "prefixItems"), "list"),
+    **dict.fromkeys(("properties", "patternProperties", "dependentSchemas"), "map"),
+    **dict.fromkeys(
+        ("const", "required", "dependentRequired", "uniqueItems", "multipleOf", "minimum",
+         "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems",
+         "maxItems", "minProperties", "maxProperties", "minContains", "maxContains"), "plain"),
+    **dict.fromkeys(("$recursiveRef", "dependencies"), "never checked"),
+    "type": "type", "enum": "enum", "pattern": "pattern",
 }  # fmt: skip
-# Keywords whose value is one subschema, a list of subschemas, or a subschema for each name.
-ONE: Final = frozenset(
-    {"items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
-     "propertyNames", "contains", "not", "if", "then", "else"}
-)  # fmt: skip
-LISTS: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-MAPS: Final = frozenset({"properties", "patternProperties", "dependentSchemas"})
+_LOST: Final = object()  # stands for the value of a constraint that is not well formed
 # Keywords by which a looser subschema can make the whole schema stricter.
 _CONTRARY: Final = frozenset(
     {"not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties"}
@@ -133,50 +142,6 @@ def clean(
     return _Cleaner(references, levels, patterns, distrust=True).run(schema, whole_object)
 
 
-def _types(value: object) -> str | list[str] | None:
-    """Return a ``type``'s value with aliases replaced; None if one of its names is unknown."""
-    if isinstance(value, str):
-        return value if value in JSON_TYPES else TYPE_ALIASES.get(value.lower())
-    kinds = [_types(kind) for kind in value] if isinstance(value, list) else []
-    names = list(dict.fromkeys(kind for kind in kinds if isinstance(kind, str)))
-    return names if kinds and None not in kinds else None
-
-
-# Constraints without subschemas.
-_PLAIN: Final = frozenset(
-    {"const", "required", "dependentRequired", "uniqueItems", "multipleOf", "minimum", "maximum",
-     "exclusiveMinimum", "exclusiveMaximum", "minLength", "maxLength", "minItems", "maxItems",
-     "minProperties", "maxProperties", "minContains", "maxContains"}
-)  # fmt: skip
-# Constraints that are never checked: to leave them out makes the schema looser.
-_UNKNOWN_TO_US: Final = frozenset({"$recursiveRef", "dependencies"})
-_REFERENCES: Final = ("$ref", "$dynamicRef")
-_CONSTRAINTS: Final = (
-    _PLAIN | _UNKNOWN_TO_US | ONE | LISTS | MAPS | frozenset({"type", "enum", "pattern"})
-)
-
-
-def _is_checkable(keyword: str, value: Any, patterns: Patterns) -> bool:
-    """Whether a constraint is well formed; of subschemas under it, only the outer shape counts."""
-    if keyword == "type":
-        return _types(value) is not None
-    if keyword in ONE:
-        return isinstance(value, bool | dict)
-    if keyword in LISTS or keyword == "enum":
-        return isinstance(value, list) and (bool(value) or keyword == "enum")
-    if keyword in MAPS:
-        named = isinstance(value, dict) and all(isinstance(name, str) for name in value)
-        return named and (keyword != "patternProperties" or all(map(patterns.take, value)))
-    if keyword == "pattern":
-        return patterns.take(value)
-    try:
-        return keyword in _PLAIN and jsonschema_rs.meta.is_valid(
-            {"$schema": _DRAFT, keyword: value}
-        )
-    except Exception:  # no JSON, such as a lone surrogate
-        return False
-
-
 @dataclass(slots=True)
 class _Cleaner:
     """One pass over one schema."""
@@ -209,38 +174,38 @@ class _Cleaner:
             schema = {"$ref": schema["$ref"]}
         schema, scope = _as_2020(schema), self.references.inside(schema, outer) if depth else outer
         out: dict[str, Any] = {}
-        lost: list[str] = []
         for raw_keyword, value in schema.items():
             keyword = "anyOf" if self.distrust and raw_keyword == "oneOf" else raw_keyword
-            if keyword not in _CONSTRAINTS or (self.distrust and keyword in _CONTRARY):
-                continue
-            elif _is_checkable(keyword, value, self.patterns):
+            if keyword in _KEYWORDS and not (self.distrust and keyword in _CONTRARY):
                 out[keyword] = self._kept(keyword, value, depth + 1, scope)
-            else:
-                lost.append(keyword)
-        for keyword in lost:
+        for keyword in [keyword for keyword, value in out.items() if value is _LOST]:
             self.loosened = True
-            out.pop(_REST_OF.get(keyword, ""), None)
+            for gone in (keyword, _REST_OF.get(keyword, "")):
+                out.pop(gone, None)
         self._agree(schema, out)
-        targets = [
-            self._target(schema[keyword], depth + 1, scope)
-            for keyword in _REFERENCES
-            if keyword in schema
-        ]
+        references = [schema[keyword] for keyword in ("$ref", "$dynamicRef") if keyword in schema]
+        targets = [self._target(reference, depth + 1, scope) for reference in references]
         if len(targets) == 1 and not out:
             return targets[0]
         return {**out, "allOf": [*out.get("allOf", ()), *targets]} if targets else out
 
     def _kept(self, keyword: str, value: Any, depth: int, scope: Any) -> Any:
-        if keyword in ONE:
-            return self.node(value, depth, scope)
-        if keyword in LISTS:
-            return [self.node(sub, depth, scope) for sub in value]
-        if keyword in MAPS:
-            return {name: self.node(sub, depth, scope) for name, sub in value.items()}
-        if keyword == "type":
-            return _types(value)
-        return value
+        """Return the checkable part of a constraint; ``_LOST`` if it is not well formed."""
+        match _KEYWORDS[keyword], value:
+            case "one", bool() | dict():
+                return self.node(value, depth, scope)
+            case "list", [_, *_]:
+                return [self.node(sub, depth, scope) for sub in value]
+            case "map", dict() if all(isinstance(name, str) for name in value):
+                if keyword != "patternProperties" or all(map(self.patterns.take, value)):
+                    return {name: self.node(sub, depth, scope) for name, sub in value.items()}
+            case "type", _:
+                return _types(value)
+            case ("enum", list()) | ("pattern", str()):
+                return value if keyword == "enum" or self.patterns.take(value) else _LOST
+            case "plain", _ if _is_sound(keyword, value):
+                return value
+        return _LOST
 
     def _target(self, reference: object, depth: int, scope: Any) -> dict[str, Any] | bool:
         """Return the checkable part of the subschema at which ``reference`` points."""
@@ -266,6 +231,22 @@ class _Cleaner:
                 out["type"] = list(dict.fromkeys([*kinds, "null"]))
             if "enum" in out:
                 out["enum"] = [*out["enum"], None]
+
+
+def _types(value: object) -> Any:
+    """Return a ``type``'s value with aliases replaced; ``_LOST`` if one of its names is unknown."""
+    if isinstance(value, str):
+        return _TYPES.get(value.lower(), _LOST)
+    kinds = [_types(kind) for kind in value] if isinstance(value, list) else []
+    sound = kinds and all(isinstance(kind, str) for kind in kinds)
+    return list(dict.fromkeys(kinds)) if sound else _LOST
+
+
+def _is_sound(keyword: str, value: Any) -> bool:
+    try:
+        return jsonschema_rs.meta.is_valid({"$schema": _DRAFT, keyword: value})
+    except Exception:  # no JSON, such as a lone surrogate
+        return False
 
 
 def _as_2020(schema: dict[str, Any]) -> dict[str, Any]:
