@@ -21,14 +21,14 @@ import orjson
 from ..engine.verdicts import CallFailure
 from ..frozen import frozen
 from ..wire.call import Call
-from ..wire.json_reader import parse, parse_unexplained
+from ..wire.json_reader import parse
 from ..wire.json_text import MAX_CHARS, Unreadable, write
 from ..wire.thoughts import after_thoughts
 from . import explain
 from .names import MAX_NAME
 from .repair.shape import Mender
 from .repair.text import RepairedText, read
-from .repair.wrapping import copied_keywords, framed, unwrap
+from .repair.wrapping import unwrapped
 from .schemas import CompiledSchema, compile_schema
 from .text_calls import rescue
 from .tools import ToolSet
@@ -75,25 +75,21 @@ def check_call(
     Takes time linear in the size of ``arguments``. Never raises.
     """
     tool = name = name if isinstance(name, str) else ""
-    is_known = name in tools or not options.validate_tool_names
-    if is_known and isinstance(arguments, str):
-        unchanged = Checked(name, arguments)
-        if (checked := _as_it_came(unchanged, name, tools.compiled(name), options)) is not None:
-            return checked
     original = text = _as_text(arguments)
     rules = ["arguments_not_text"] if text and text is not arguments else []
-    if not is_known and options.repair:
-        if (call := _written_in_the_name(name, text, tools)) is not None:
+    unknown: list[CallFailure] = []
+    if name not in tools and options.validate_tool_names:
+        if options.repair and (call := _written_in_the_name(name, text, tools)) is not None:
             tool, text = call.name, call.arguments
             rules.append("name_markup")
-        elif (resolved := tools.resolve(name)) is not None:
+        elif options.repair and (resolved := tools.resolve(name)) is not None:
             tool = resolved[0]
             rules += resolved[1]
-        is_known = tool in tools
-    check = _Check(name, tool, tools.compiled(tool), options, rules)
-    if not is_known:
-        check.fail("unknown_tool", explain.unknown_tool(name, tools.names))
-    return check.checked(tool, original, check.mended(text))
+        if tool not in tools:
+            error = explain.unknown_tool(name, tools.names)
+            unknown.append(CallFailure(name[:MAX_NAME], "unknown_tool", error))
+    check = _Check(name, tool, tools.compiled(tool), options, rules, unknown)
+    return check.run(text, original)
 
 
 def check_response_format(
@@ -108,21 +104,19 @@ def check_response_format(
     if kind not in ("json_object", "json_schema") or not options.validate_json:
         return Checked(FORMAT, text)
     schema = compile_schema(raw_schema(response_format), whole_object=False)
-    if (checked := _as_it_came(Checked(FORMAT, text), None, schema, options)) is not None:
-        return checked
-    check = _Check(FORMAT, None, schema, options)
-    answer = after_thoughts(text) if options.repair else text
-    if answer is not text:
-        check.rules.append("leading_text")
-    return check.checked(FORMAT, text, check.mended(answer))
+    strict = _Check(FORMAT, None, schema, replace(options, repair=False)).run(text, text)
+    if not strict.failures or not options.repair:
+        return strict
+    answer = after_thoughts(text)
+    rules = [] if answer is text else ["leading_text"]
+    return _Check(FORMAT, None, schema, options, rules).run(answer, text)
 
 
 def is_wanted(text: str, response_format: object, options: Options) -> bool:
     """Whether the text fits the request's ``response_format`` schema, so that it is no call."""
     if not isinstance(response_format, dict) or response_format.get("type") != "json_schema":
         return False
-    json_schema = response_format.get("json_schema")
-    if not isinstance(json_schema, dict) or not json_schema.get("schema"):
+    if not raw_schema(response_format):
         return False
     answer, options = after_thoughts(text), replace(options, repair=False)
     return not check_response_format(answer, response_format, options).failures
@@ -130,45 +124,12 @@ def is_wanted(text: str, response_format: object, options: Options) -> bool:
 
 def raw_schema(response_format: object) -> object:
     """Return the schema that a ``response_format`` asks for, as the client sent it."""
-    kind = response_format.get("type") if isinstance(response_format, Mapping) else None
-    if not isinstance(response_format, Mapping) or kind != "json_schema":
-        return {"type": "object"} if kind == "json_object" else None
-    json_schema = response_format.get("json_schema")
-    return json_schema.get("schema") if isinstance(json_schema, Mapping) else None
-
-
-def _as_it_came(
-    unchanged: Checked, tool: str | None, schema: CompiledSchema, options: Options
-) -> Checked | None:
-    """Accept the text unchanged if it passes the checks that are switched on; else return None.
-
-    ``tool`` is None for a reply's text.
-    """
-    try:
-        value = parse_unexplained(unchanged.arguments)
-    except (Unreadable, ValueError):
-        return None if options.validate_json else unchanged
-    if tool is not None and not isinstance(value, dict):
-        return None if options.validate_json else unchanged
-    if options.validate_schema and not schema.is_checkable(value):
-        return replace(unchanged, unchecked=True)
-    if not _is_good(value, tool, schema, options):
-        return None
-    return replace(unchanged, unchecked=True) if schema.skips_patterns else unchanged
-
-
-def _is_good(value: Any, tool: str | None, schema: CompiledSchema, options: Options) -> bool:
-    """Whether a parsed value fits its schema and is not wrapped, as far as that is checked."""
-    if options.validate_schema and not schema.accepts(value):
-        return False
-    if tool is None or not options.repair:
-        return True
-    if copied_keywords(value, schema.raw, schema.declared):
-        return False
-    if framed(value, schema.frames) is not None:
-        return False
-    unwrapped = unwrap(value, tool, schema.declared)
-    return unwrapped is None or not unwrapped.sure
+    match response_format:
+        case {"type": "json_object"}:
+            return {"type": "object"}
+        case {"type": "json_schema", "json_schema": {"schema": schema}}:
+            return schema
+    return None
 
 
 def _written_in_the_name(name: str, text: str, tools: ToolSet) -> Call | None:
@@ -191,7 +152,7 @@ def _as_text(arguments: object) -> str:
 
 @dataclass(slots=True)
 class _Check:
-    """The repair and the failures of one text that failed the quick check."""
+    """One pass over one text: it is read, unwrapped, mended along its schema, and explained."""
 
     name: str  # the tool's name in failures
     tool: str | None  # the tool that the model means; None for a reply's text
@@ -199,83 +160,82 @@ class _Check:
     options: Options
     rules: list[str] = field(default_factory=list)  # names of the repairs so far
     failures: list[CallFailure] = field(default_factory=list)
+    unchecked: bool = False
 
-    def fail(self, kind: str, error: str, field: str = "") -> None:
-        self.failures.append(CallFailure(self.name[:MAX_NAME], kind, error, field=field))
-
-    def checked(self, name: str, original: str, mended: str | None) -> Checked:
-        """Return the call of ``name`` with ``mended`` arguments, or as it came with failures."""
-        if mended is None or self.failures or not self.options.off.isdisjoint(self.rules):
-            return Checked(self.name, original, (), tuple(self.failures[:MAX_FAILURES]))
-        return Checked(name, mended, tuple(dict.fromkeys(self.rules)))
-
-    def mended(self, text: str) -> str | None:
-        """Return the arguments to deliver; None, with a failure noted, if they can't be read."""
+    def run(self, text: str, original: str) -> Checked:
+        """Return the call with its text as delivered; or as it came, with failures."""
         try:
-            if self.tool is not None and text.strip() in _NONE:
-                if self.options.repair and not self.failures and self.schema.accepts({}):
-                    self.rules.append("empty_arguments")
-                    return "{}"
-                if not self.options.validate_json or not self.schema.required:
-                    raise Unreadable("invalid_json", "are empty; send {} if there are none")
-                self._explain({}, "")
-                return None
-            if self.options.repair and len(text) <= MAX_MENDED:
-                return self._repaired(text)
-            value = parse(text)
-            if self.tool is not None and not isinstance(value, dict):
-                raise Unreadable("not_an_object", "are not a JSON object")
-            self._explain(value, text)
-            return text
+            mended = self._mended(text)
         except Unreadable as error:
-            if not self.options.validate_json:
-                return text
-            tool = explain.shortened(self.tool or "")
-            subject = f'arguments of function "{tool}"' if tool else "reply's contents"
-            self.fail(error.kind, f"the {subject} {error.message}")
-            return None
+            mended = text
+            if self.options.validate_json:
+                tool = explain.shortened(self.tool or "")
+                subject = f'arguments of function "{tool}"' if tool else "reply's contents"
+                self._fail(error.kind, f"the {subject} {error.message}")
+        if self.failures or not self.options.off.isdisjoint(self.rules):
+            return Checked(self.name, original, (), tuple(self.failures[:MAX_FAILURES]))
+        name, rules = self.tool or self.name, tuple(dict.fromkeys(self.rules))
+        return Checked(name, mended if rules else original, rules, (), self.unchecked)
 
-    def _repaired(self, text: str) -> str | None:
-        reading = read(text, root="{[" if self.tool is None else "{")
-        if self.tool is not None:
-            _check_clear(reading, text, self.schema)
+    def _mended(self, text: str) -> str:
+        """Return the text to deliver; note what is wrong with it, or raise ``Unreadable``."""
+        schema, options, is_call = self.schema, self.options, self.tool is not None
+        if is_call and options.validate_json and text.strip() in _NONE:
+            return self._without_arguments()
+        repairs = options.repair and len(text) <= MAX_MENDED
+        reading = (
+            self._read(text) if repairs and options.validate_json else RepairedText(parse(text))
+        )
+        value = reading.value
+        if is_call and not isinstance(value, dict):
+            raise Unreadable("not_an_object", "are not a JSON object")
         self.rules += reading.rules
-        if _is_good(reading.value, self.tool, self.schema, self.options):
-            return reading.text if reading.text is not None else write(reading.value)
-        mended = self._reshaped(reading.value)
-        self._explain(mended, text)
-        return None if self.failures else write(mended)
+        valid = not options.validate_schema or schema.accepts(value)
+        if repairs and self.tool is not None:
+            value, rules = unwrapped(value, self.tool, schema, valid=valid)
+            if rules:
+                self.rules += rules
+                valid = not options.validate_schema or schema.accepts(value)
+        if repairs and not valid:
+            mender = Mender()
+            mended = mender.mend(value, schema.schema)
+            # Arguments must be an object, even if the schema wants a list.
+            if isinstance(mended, dict) or not is_call:
+                value = mended
+                self.rules += mender.rules
+        if not valid:
+            self._explain(value, MAX_FAILURES if len(text) <= MAX_EXPLAINED else 1)
+        elif options.validate_schema:
+            self.unchecked = schema.skips_patterns or not schema.is_checkable(value)
+        as_written = reading.text if value is reading.value else None
+        return write(value) if as_written is None else as_written
 
-    def _reshaped(self, value: Any) -> Any:
-        """Unwrap ``value`` and mend it along its schema."""
-        if self.tool is not None:
-            unwrapped = unwrap(value, self.tool, self.schema.declared)
-            if unwrapped is not None and (unwrapped.sure or not self.schema.accepts(value)):
-                self.rules.append("wrapped_arguments")
-                value = unwrapped.inner
-            elif (text := framed(value, self.schema.frames)) is not None:
-                self.rules.append("wrapped_arguments")
-                value = text
-            if copies := copied_keywords(value, self.schema.raw, self.schema.declared):
-                self.rules.append("schema_keyword")
-                value = {key: item for key, item in value.items() if key not in copies}
-        if not self.options.validate_schema:
-            return value
-        mender = Mender()
-        mended = mender.mend(value, self.schema.schema)
-        if self.tool is not None and not isinstance(mended, dict):
-            return value  # the schema wants a list, but arguments must be an object
-        self.rules += mender.rules
-        return mended
+    def _read(self, text: str) -> RepairedText:
+        reading = read(text, root="{[" if self.tool is None else "{")
+        if self.tool is not None and reading.rules:
+            _check_clear(reading, text, self.schema)
+        return reading
 
-    def _explain(self, value: Any, text: str) -> None:
-        """Note a failure for each schema error of a readable value; none if it passes."""
+    def _without_arguments(self) -> str:
+        """Return ``{}`` for a call without arguments, if its schema allows that."""
+        if self.options.repair and not self.failures and self.schema.accepts({}):
+            self.rules.append("empty_arguments")
+        elif not self.schema.required:
+            raise Unreadable("invalid_json", "are empty; send {} if there are none")
+        else:
+            self._explain({}, MAX_FAILURES)
+        return "{}"
+
+    def _explain(self, value: Any, limit: int) -> None:
+        """Note a failure for each schema error of a readable value, up to ``limit``."""
         if self.options.validate_schema:
-            limit = MAX_FAILURES if len(text) <= MAX_EXPLAINED else 1
             tool = explain.shortened(self.tool or "")
             for error in self.schema.errors(value, limit):
                 kind, sentence = explain.schema_error(error, tool, self.schema.declared)
-                self.fail(kind, sentence, explain.field_of(error))
+                self._fail(kind, sentence, explain.field_of(error))
+
+    def _fail(self, kind: str, error: str, field: str = "") -> None:
+        self.failures.append(CallFailure(self.name[:MAX_NAME], kind, error, field=field))
 
 
 def _check_clear(reading: RepairedText, text: str, schema: CompiledSchema) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final
@@ -61,41 +62,25 @@ class CompiledSchema:
         self.frames = dict(_frames(raw))
         self.skips_patterns = patterns.skipped  # too costly ones, so that they are not checked
         self._size = len(json.dumps(self.schema))
-        self._validator = self._compile(self.schema if self._size <= MAX_CHECKABLE else True)
+        self._validator = _validator(self.schema if self._size <= MAX_CHECKABLE else True)
         self.bytes = _BASE + _FOR_EACH_BYTE * self._size + PATTERN_BYTES - patterns.left  # it holds
-
-    def _compile(self, schema: dict[str, Any] | bool) -> Any:
-        try:
-            return jsonschema_rs.Draft202012Validator(
-                schema,
-                validate_formats=False,
-                pattern_options=regex(),
-                retriever=_refuse,
-                mask="it",  # the messages say "it" in place of the value
-            )
-        except Exception:  # a schema that doesn't compile must not make any call invalid
-            return jsonschema_rs.Draft202012Validator(True)
 
     def is_checkable(self, value: Any) -> bool:
         """Whether neither schema nor value is too large; a small schema checks any value."""
-        if self._size <= SMALL:
-            return True
-        return self._size <= MAX_CHECKABLE and self._work(value) <= MAX_WORK
+        return self._size <= SMALL or (self._size <= MAX_CHECKABLE and not self._is_costly(value))
 
-    def _work(self, value: Any) -> int:
-        return self._size * len(json.dumps(value))
+    def _is_costly(self, value: Any) -> bool:
+        return self._size * len(json.dumps(value)) > MAX_WORK
 
     def accepts(self, value: Any) -> bool:
         """Whether ``value`` fits; True if validation costs too much or the validator can't tell."""
         if not self.is_checkable(value):
             return True
-        try:
+        with suppress(*_NO_VALUE):
             return bool(self._validator.is_valid(value))
-        except _NO_VALUE:
-            try:  # a lone surrogate has no UTF-8 form, but is valid in a JSON string
-                return bool(self._validator.is_valid(_without_surrogates(value)))
-            except _NO_VALUE:
-                return True
+        with suppress(*_NO_VALUE):
+            return bool(self._validator.is_valid(_without_surrogates(value)))
+        return True
 
     def names(self, value: str) -> bool:
         """Whether the raw schema holds this text as a value: an option, a default, an example."""
@@ -112,7 +97,7 @@ class CompiledSchema:
         """
         if self.accepts(value):
             return []
-        if self._work(value) > MAX_WORK:
+        if self._is_costly(value):
             return [UNEXPLAINED]
         try:
             return self._first_errors(value, limit)
@@ -127,6 +112,21 @@ class CompiledSchema:
         except jsonschema_rs.ValidationError as error:
             return [error]
         return []
+
+
+def _validator(schema: dict[str, Any] | bool) -> Any:
+    def refuse(uri: str) -> Any:
+        raise LookupError(f"{uri} is not part of the schema")
+
+    with suppress(Exception):  # a schema that doesn't compile must not make any call invalid
+        return jsonschema_rs.Draft202012Validator(
+            schema,
+            validate_formats=False,
+            pattern_options=regex(),
+            retriever=refuse,
+            mask="it",  # the messages say "it" in place of the value
+        )
+    return jsonschema_rs.Draft202012Validator(True)
 
 
 def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -186,18 +186,11 @@ def is_quick(schema: Any, *, whole_object: bool = True) -> bool:
 
 def _json(schema: Any) -> bytes | None:
     """Return a schema as JSON; None for what isn't JSON."""
-    try:
+    with suppress(TypeError, ValueError, RecursionError):
         return orjson.dumps(schema)
-    except (TypeError, ValueError, RecursionError):
-        pass
-    try:  # integers beyond 64 bits, lone surrogates
-        return json.dumps(schema).encode()
-    except (TypeError, ValueError, RecursionError):
-        return None
-
-
-def _refuse(uri: str) -> Any:
-    raise LookupError(f"{uri} is not part of the schema")
+    with suppress(TypeError, ValueError, RecursionError):
+        return json.dumps(schema).encode()  # integers beyond 64 bits, lone surrogates
+    return None
 
 
 def _without_surrogates(value: Any) -> Any:

@@ -6,12 +6,11 @@ keyword of the tool's own schema, such as ``required``, among the arguments.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
-from ...frozen import frozen
 from ..formats.json_calls import ARGUMENT_KEYS, CALL_TYPES, NAME_KEYS, NESTED_KEYS, OTHER_KEYS
 from ..names import squash
+from ..schemas import CompiledSchema
 from .values import container_in
 
 MAX_WRAPPINGS: Final = 3
@@ -20,49 +19,35 @@ WRAPPERS: Final = frozenset((*ARGUMENT_KEYS, *NESTED_KEYS, "tool_calls"))
 _NAMING: Final = frozenset(NAME_KEYS)
 _COMPANIONS: Final = _NAMING | set(OTHER_KEYS)
 
-
-@frozen
-class Unwrapped:
-    """The arguments inside a wrapping."""
-
-    inner: dict[str, Any]
-    sure: bool  # the object is a wrapping even if the schema accepts it as it came
+Members = dict[str, Any]
 
 
-def unwrap(value: dict[str, Any], tool: str, declared: frozenset[str]) -> Unwrapped | None:
-    """Unwrap ``{"arguments": {...}}`` and the like, up to three levels; None if nothing is wrapped.
+def unwrapped(
+    value: Members, tool: str, schema: CompiledSchema, *, valid: bool
+) -> tuple[Members, list[str]]:
+    """Return the arguments inside ``{"arguments": {...}}`` and the like, and the rules applied.
 
-    ``declared``: the names of the tool's parameters.
+    ``valid``: the schema accepts the value as it came; then only what is surely a wrapping is one.
     """
     inner, is_named = value, False
     for _ in range(MAX_WRAPPINGS):
-        step = _step(inner, tool, declared)
+        step = _step(inner, tool, schema.declared)
         if step is None:
             break
-        inner = step[0]
-        is_named = is_named or step[1]
-    if inner is value:
-        return None
-    return Unwrapped(inner, inner.keys() <= declared and (bool(inner) or is_named))
+        inner, is_named = step[0], is_named or step[1]
+    sure = inner.keys() <= schema.declared and (bool(inner) or is_named)
+    if inner is value or (valid and not sure):
+        inner = _framed(value, schema) or value
+    rules = [] if inner is value else ["wrapped_arguments"]
+    raw = schema.raw if isinstance(schema.raw, dict) else {}
+    copies = {key for key in inner.keys() & raw.keys() - schema.declared if inner[key] == raw[key]}
+    if copies:
+        rules.append("schema_keyword")
+        inner = {key: item for key, item in inner.items() if key not in copies}
+    return inner, rules
 
 
-def copied_keywords(arguments: dict[str, Any], raw: Any, declared: frozenset[str]) -> list[str]:
-    """Return the arguments that are keywords of the schema, with the very value that it has there.
-
-    ``raw``: the tool's schema as the client sent it. ``declared``: the names of its parameters.
-    """
-    if not isinstance(raw, dict):
-        return []
-    return [
-        key
-        for key, value in arguments.items()
-        if key in raw and key not in declared and value == raw[key]
-    ]
-
-
-def _step(
-    value: dict[str, Any], tool: str, declared: frozenset[str]
-) -> tuple[dict[str, Any], bool] | None:
+def _step(value: Members, tool: str, declared: frozenset[str]) -> tuple[Members, bool] | None:
     """Return the object inside one wrapping, and whether the tool's name stands next to it.
 
     None if ``value`` is not certainly a wrapping. A declared parameter called ``input`` is not one;
@@ -98,23 +83,19 @@ def _goes_with_a_call(key: str, item: Any, tool: str) -> bool:
     return key in _COMPANIONS and isinstance(item, str) and (key != "type" or item in CALL_TYPES)
 
 
-def _as_object(key: str, item: Any) -> dict[str, Any] | None:
+def _as_object(key: str, item: Any) -> Members | None:
     """Return the object: ``item`` itself, or in its text, or alone in a list of ``tool_calls``."""
     if key == "tool_calls" and isinstance(item, list) and len(item) == 1:
         item = item[0]
-    if isinstance(item, str):
-        item = container_in(item)
-    return item if isinstance(item, dict) else None
+    inner = container_in(item) if isinstance(item, str) else item
+    return inner if isinstance(inner, dict) else None
 
 
-def framed(value: dict[str, Any], frames: Mapping[str, tuple[str, str]]) -> dict[str, Any] | None:
-    """Return the arguments of a tool whose text came as ``{"patch": "…"}``; None if it didn't.
-
-    ``frames``: for the tool's only parameter, the words with which its text must begin and end.
-    """
-    if len(frames) != 1 or len(value) != 1:
+def _framed(value: Members, schema: CompiledSchema) -> Members | None:
+    """Return the arguments of a tool whose text came as ``{"patch": "…"}``; None if it didn't."""
+    if len(schema.frames) != 1 or len(value) != 1:
         return None
-    ((name, (opening, closing)),) = frames.items()
+    ((name, (opening, closing)),) = schema.frames.items()
     ((key, item),) = value.items()
     if key == name:
         inner = container_in(item)
