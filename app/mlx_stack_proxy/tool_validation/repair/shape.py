@@ -7,6 +7,7 @@ validates the result.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from ..names import by_spelling, nearest, squash
@@ -15,6 +16,8 @@ from .variants import Schema, fits, variants
 
 MAX_UNKNOWN: Final = 32  # surplus parameters dropped from one object; more are not a slip
 MAX_VALUES: Final = 20_000  # values walked in one call; to walk one costs as much as to check it
+
+Members = dict[str, Any]
 
 
 class Mender:
@@ -35,7 +38,7 @@ class Mender:
         fitting = [variant for variant in choices if fits(value, variant)]
         if len(fitting) == 1:
             return self._inside(value, fitting[0])
-        if fitting or not choices:
+        if fitting:
             return value
         results: list[tuple[Any, str, Schema]] = []
         for variant in choices:
@@ -60,65 +63,55 @@ class Mender:
         if isinstance(value, list):
             items = True if "prefixItems" in variant else variant.get("items", True)
             return [self.mend(item, items) for item in value]
-        if "enum" in variant:
-            option = enum_spelling(value, variant["enum"])
-            if option is not None:
-                self.rules["enum_spelling"] = None
-                return option
-        return value
+        option = enum_spelling(value, variant.get("enum", ()))
+        if option is None:
+            return value
+        self.rules["enum_spelling"] = None
+        return option
 
-    def _object(self, value: dict[str, Any], variant: Schema) -> dict[str, Any]:
-        properties: dict[str, Any] = variant.get("properties", {})
-        required: list[str] = variant.get("required", [])
-        additional = (
-            True if variant.get("patternProperties") else variant.get("additionalProperties", True)
-        )
+    def _object(self, value: Members, variant: Schema) -> Members:
+        properties, required = variant.get("properties", {}), variant.get("required", ())
+        # What a pattern names is allowed; only its values are not walked.
+        named = bool(variant.get("patternProperties"))
+        additional = True if named else variant.get("additionalProperties", True)
         closed = additional is False
-        renamed = self._rename(value, {**dict.fromkeys(required), **properties}, required, closed)
-        mended: dict[str, Any] = {}
-        for key, item in renamed.items():
+        declared = {*properties, *required}
+        names = _other_spellings(value, declared, declared if closed else required)
+        if names:
+            self.rules["parameter_spelling"] = None
+        mended: Members = {}
+        for key, item in ((names.get(key, key), item) for key, item in value.items()):
             schema = properties.get(key, additional)
             optional = item is None and key in properties and key not in required
             if optional and not any(fits(None, variant) for variant in self._choices(schema)):
                 self.rules["optional_null"] = None
             else:
                 mended[key] = self.mend(item, schema)
-        return self._drop_unknown(mended, properties, required) if closed else mended
-
-    def _rename(
-        self, value: dict[str, Any], declared: dict[str, Any], required: list[str], closed: bool
-    ) -> dict[str, Any]:
-        """Rename parameters that differ from one declared name by case and separators only."""
-        undeclared = by_spelling([key for key in value if key not in declared])
-        absent = by_spelling(
-            [name for name in declared if name not in value and (closed or name in required)]
-        )
-        names = {key: absent[spelled] for spelled, key in undeclared.items() if spelled in absent}
-        if names:
-            self.rules["parameter_spelling"] = None
-        return {names.get(key, key): item for key, item in value.items()}
-
-    def _drop_unknown(
-        self, value: dict[str, Any], properties: dict[str, Any], required: list[str]
-    ) -> dict[str, Any]:
-        """Drop parameters that the schema forbids.
-
-        Keep them all if a required one is missing, or one of them may be a misnamed parameter.
-        """
-        declared = {*properties, *required}
-        unknown = [key for key in value if key not in declared]
-        absent = declared - value.keys()
-        if not unknown or len(unknown) > MAX_UNKNOWN or absent.intersection(required):
-            return value
-        if any(_may_be_meant(key, value[key], absent) for key in unknown):
-            return value
-        if not {squash(key) for key in declared}.isdisjoint(map(squash, unknown)):
-            return value  # one parameter came in two spellings
-        self.rules["unknown_parameter"] = None
-        return {key: item for key, item in value.items() if key in declared}
+        unknown = _surplus(mended, declared, required) if closed else []
+        if unknown:
+            self.rules["unknown_parameter"] = None
+        return {key: item for key, item in mended.items() if key not in unknown}
 
 
-def _may_be_meant(key: str, item: Any, absent: set[str]) -> bool:
-    """Whether a surplus parameter may be a misnamed one of the ``absent``, declared parameters."""
-    inside = isinstance(item, dict) and not absent.isdisjoint(item)
-    return inside or bool(nearest(key, absent, 1))
+def _other_spellings(value: Members, declared: set[str], wanted: Collection[str]) -> dict[str, str]:
+    """Return the keys that differ from one wanted name by case and separators only, with it."""
+    undeclared = by_spelling(key for key in value if key not in declared)
+    absent = by_spelling(name for name in dict.fromkeys(wanted) if name not in value)
+    return {key: absent[spelled] for spelled, key in undeclared.items() if spelled in absent}
+
+
+def _surplus(value: Members, declared: set[str], required: Collection[str]) -> list[str]:
+    """Return the parameters that the schema forbids and nothing is lost with.
+
+    There are none if a required one is missing, or one of them may be a misnamed parameter.
+    """
+    unknown, absent = [key for key in value if key not in declared], declared - value.keys()
+    if len(unknown) > MAX_UNKNOWN or not absent.isdisjoint(required):
+        return []
+    if not {squash(key) for key in declared}.isdisjoint(map(squash, unknown)):
+        return []  # one parameter came in two spellings
+    for key in unknown:
+        holds_another = isinstance(value[key], dict) and not absent.isdisjoint(value[key])
+        if holds_another or nearest(key, absent, 1):
+            return []
+    return unknown
