@@ -29,8 +29,8 @@ STATE = "state file (kB)"
 # 16 MB, and the transaction that comes to that, it is moved at once.
 LOG_KB = 17 * 1024
 LOG = "its log (kB)"
-# Two of a session, of which Redis has `redis.STEP` (200) beyond its bound at most, however many come;
-# the rest are the hours, their counters, and what is reserved.
+# Two of a session, of which Redis has at most `redis.STEP` (200) beyond the bound, however many
+# come; the rest are the hours, their counters, and what is reserved.
 REDIS_KEYS = 2 * (SESSIONS + 200) + 200
 KEYS = "Redis' keys"
 # A pool starts a thread for a job that finds none free, up to its number; some have one job each.

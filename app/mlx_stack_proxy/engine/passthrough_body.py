@@ -49,25 +49,20 @@ def read(headers: Mapping[str, str], body: bytes) -> ReadBody:
 
 
 def _json(headers: Mapping[str, str], body: bytes) -> ReadBody:
-    parsed, plain = _parsed(body)
+    try:
+        # `plain`: without half characters, which readers differ on.
+        parsed, plain = json_text.decode(body, huge=True)
+    except ValueError as error:
+        raise invalid(f"the request body is not valid JSON: {error}") from None
     if not isinstance(parsed, dict):
         raise invalid("the request body must be a JSON object")
     check_depth(parsed, body)
-    kept = without_controls(parsed)
-    model = parsed.get("model")
+    kept, model = without_controls(parsed), parsed.get("model")
     return ReadBody(
         body if plain and kept is parsed else orjson.dumps(kept),
         model if isinstance(model, str) else None,
         patience(parsed, headers),
     )
-
-
-def _parsed(body: bytes) -> tuple[object, bool]:
-    """Return the parsed body, and whether it has no half characters, which readers differ on."""
-    try:
-        return json_text.decode(body, huge=True)
-    except ValueError as error:
-        raise invalid(f"the request body is not valid JSON: {error}") from None
 
 
 def _form(content_type: str, headers: Mapping[str, str], body: bytes) -> ReadBody:

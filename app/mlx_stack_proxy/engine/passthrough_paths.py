@@ -43,25 +43,17 @@ def check(target: str) -> None:
         raise invalid("the path must not hold empty segments (`//`)", "path")
 
 
-def _pattern(entry: str) -> re.Pattern[str]:
-    return re.compile(_WORD.join(map(re.escape, _BRACES.split(entry))))
+def pattern(entries: Iterable[str]) -> re.Pattern[str]:
+    """Return what matches ``METHOD /path`` of any of the entries, like ``GET /v1/files/{id}``.
+
+    The path is percent-decoded.
+    """
+    return re.compile("|".join(_WORD.join(map(re.escape, _BRACES.split(one))) for one in entries))
 
 
-_SERVES = [_pattern(entry) for entry in _SERVING]
+_SERVES = pattern(_SERVING)
 
 
 def serves_models(method: str, path: str) -> bool:
     """Whether a request there asks the model that its body names. ``path``: percent-decoded."""
-    return any(pattern.fullmatch(f"{method} {path}") for pattern in _SERVES)
-
-
-class AllowedPaths:
-    """The requests allowed with our key. ``opened``: the operator's, like ``GET /v1/files``."""
-
-    def __init__(self, opened: Iterable[str]) -> None:
-        self._opened = [_pattern(entry) for entry in opened]
-
-    def has(self, method: str, path: str) -> bool:
-        """Whether a request is allowed. ``path``: percent-decoded."""
-        request = f"{method} {path}"
-        return any(pattern.fullmatch(request) for pattern in (*_SERVES, *self._opened))
+    return _SERVES.fullmatch(f"{method} {path}") is not None

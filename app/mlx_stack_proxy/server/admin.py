@@ -196,9 +196,9 @@ def _add_sessions(router: APIRouter, services: Services) -> None:
         limit = _whole("limit", params.get("limit", "100"), MAX_PAGE)
         offset, agent = _whole("offset", params.get("offset", "0")), params.get("agent") or None
         page = await services.store.sessions(now, offset, limit, agent)
-        content = {"total": page.number, "unreadable": page.unreadable}
-        content["sessions"] = [_shown(services, state) for state in page]
-        return _answer(services, content)
+        entries = [_shown(services, state) for state in page]
+        counted = {"total": page.number, "unreadable": page.unreadable}
+        return _answer(services, {**counted, "sessions": entries})
 
     @router.delete("/sessions")
     async def delete_all() -> Response:

@@ -35,9 +35,9 @@ _CHOICES = ("n", "best_of")
 class PassthroughBooks:
     """The books of one request. Its session is known only if a header names it.
 
-    ``key``: the API key that the client sent. ``uses``: the request may use tokens at all.
-    ``form``: its body is a form, which LiteLLM reads as no JSON. ``writes``: a model writes the
-    reply.
+    ``key``: the API key that the client sent. ``uses``: the request may use tokens at all; one that
+    only shows an earlier reply again (a GET, for example) uses none. ``form``: its body is a form,
+    which LiteLLM reads as no JSON. ``writes``: a model writes the reply.
     """
 
     def __init__(
@@ -52,34 +52,33 @@ class PassthroughBooks:
         writes: bool,
     ) -> None:
         self._services = services
-        self._rules = services.settings.reliability.token_budget
+        self._rules = rules = services.settings.reliability.token_budget
         self._paying_session = None if session.derived else session.budget_hash
-        self._limits = budgets.limits_of(self._paying_session, key, self._rules)
-        self._most_output = budgets.most_output(key, _NO_TIER, self._rules)
-        self._uses_tokens = uses
+        self._limits = budgets.limits_of(self._paying_session, key, rules) if uses else ()
+        self._most_output = budgets.most_output(key, _NO_TIER, rules)
         self._is_form = form
-        self._model_writes = writes
-        self._session = "" if session.derived else session.hash
-        self._reservation = Reservation(services, request_id, self._session)
+        self._reservation = Reservation(
+            services, request_id, "" if session.derived else session.hash
+        )
         # The most tokens of all choices by the body's own limit; 0: it has none, or wasn't read.
         self._own_limit = 0
-        self._body_size = 0  # bytes of the request's body
-        self._body_sent = False  # upstream may have begun to work on a body
-        self._response_ended = False
-        self._tail: UsageTail | None = None  # None: the response is not counted
+        self._tail = UsageTail()
+        self.writes = writes  # the caller takes it back for a response that is an error
+        self.sent = 0  # bytes of a body that upstream may have begun to work on
+        self.ended = False  # whether the response has come to its end
 
     async def admit(self, body: bytes) -> None:
         """Reserve the tokens that the request may use, under ``policy: hard_stop`` only.
 
-        A request that uses no tokens is always admitted. Raises :class:`ProxyError` (429) if they
-        don't fit, or if the store can't be read.
+        Raises :class:`ProxyError` (429) if they don't fit, or if the store can't be read.
         """
-        if not (self._uses_tokens and self._limits and self._rules.policy == "hard_stop"):
+        if not (self._limits and self._rules.policy == "hard_stop"):
             return
         tokens = least = 1
         if body:
             request, tokens = await tasks.aside(body, self._asked, body)
-            replies, output = _replies(request), _output_limit(request)
+            replies = _replies(request)
+            output = max(count_of(request.get(name)) for name in _LIMITS)  # 0: no own limit
             self._own_limit = replies * output
             written = replies * (output or self._most_output)
             tokens += written
@@ -110,26 +109,10 @@ class PassthroughBooks:
         request = parsed if isinstance(parsed, dict) else {"prompt": parsed}
         return request, budgets.most_read(request)
 
-    def request_sent(self, size: int) -> None:
-        """Note that upstream may have the request's body, of ``size`` bytes; 0: it has none."""
-        self._body_sent = size > 0
-        self._body_size = size
-
-    def response_began(self, status: int) -> None:
-        """Note that a response begins with this status."""
-        if status >= 400:
-            self._model_writes = False
-        # A request that only shows an earlier reply again (a GET, for example) uses no tokens.
-        if self._limits and self._uses_tokens:
-            self._tail = UsageTail()
-
     def feed(self, data: bytes) -> None:
-        if self._tail is not None:
+        """Look at bytes of the response's body."""
+        if self._limits:
             self._tail.feed(data)
-
-    def response_ended(self) -> None:
-        """Note that the response has come to its end."""
-        self._response_ended = True
 
     async def close(self) -> None:
         """Settle the tokens that the request has used; later calls do nothing."""
@@ -148,35 +131,23 @@ class PassthroughBooks:
         await self._reservation.settle(amounts, _NO_TIER, spender=spender)
 
     def _spent(self) -> Spent:
-        """Return upstream's count, or an estimate of at least one token if a model has written."""
-        tail = self._tail
-        cached = self._rules.count_cached_prompt
-        counted = tail.usage(self._bounds(), count_cached=cached) if tail is not None else None
-        written = tail.estimated_output() if tail is not None and self._model_writes else 0
+        """Return upstream's count, or an estimate of at least one token if a model has written.
+
+        A count is believed up to a window. A request with a list of prompts may fill several, but
+        each token has a byte.
+        """
+        tail, window = self._tail, window_of(None, self._services.settings)
+        output_bound = self._own_limit + SLACK if self._own_limit else window
+        bounds = Bounds(max(window, self.sent), output_bound)
+        counted = tail.usage(bounds, count_cached=self._rules.count_cached_prompt)
+        written = tail.estimated_output() if self.writes else 0
         if counted is not None:
             prompt, output = counted
-            if self._response_ended or not self._model_writes or written <= output:
-                return Spent(prompt, output, estimated=False)
-            return Spent(prompt, written, estimated=True)
-        disbelieved = tail is not None and tail.disbelieved
-        if not (self._body_sent and (self._model_writes or disbelieved)):
+            broke_off = self.writes and not self.ended and written > output
+            return Spent(prompt, written if broke_off else output, estimated=broke_off)
+        if not (self.sent and (self.writes or tail.disbelieved)):
             return Spent(0, 0, estimated=False)
-        return Spent(max(int(self._body_size / BYTES_PER_TOKEN), 1), written, estimated=True)
-
-    def _bounds(self) -> Bounds:
-        """Return the most tokens that upstream's usage is believed to have counted.
-
-        A request with a list of prompts may fill several windows, but each token has a byte.
-        """
-        window = window_of(None, self._services.settings)
-        return Bounds(
-            max(window, self._body_size), self._own_limit + SLACK if self._own_limit else window
-        )
-
-
-def _output_limit(request: Mapping[str, Any]) -> int:
-    """Return the body's own limit on one reply, in tokens; 0: it has none."""
-    return max(count_of(request.get(name)) for name in _LIMITS)
+        return Spent(max(int(self.sent / BYTES_PER_TOKEN), 1), written, estimated=True)
 
 
 def _replies(request: Mapping[str, Any]) -> int:
