@@ -2,13 +2,13 @@
 
 Version 0.1 wrote schema 3 and version 0.2 schema 4: one table ``entries`` with a row for each
 session, its tokens (``purses``), rolling hour, breaker and row of the hours' counters, as name,
-kind and JSON. Schemas 5 and 6 had a table for each of these; 5 had no agent in a session's row.
+kind and JSON.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -54,45 +54,8 @@ _TABLES: Final = """
         session TEXT NOT NULL, body BLOB NOT NULL
     );
 """
-_FROM_4: Final = """
-    DROP INDEX IF EXISTS events_by_time;
-    DROP INDEX IF EXISTS events_by_kind;
-    DROP INDEX IF EXISTS events_by_session;
-"""
-_TO_6: Final = """
-    ALTER TABLE sessions ADD COLUMN agent TEXT NOT NULL DEFAULT '';
-    ALTER TABLE sessions ADD COLUMN request_id TEXT NOT NULL DEFAULT '';
-"""
-_BEFORE: Final = """
-    DROP INDEX IF EXISTS records_by_id;
-    DROP INDEX IF EXISTS records_by_agent;
-    DROP INDEX IF EXISTS sessions_by_use;
-    ALTER TABLE sessions RENAME TO old_sessions;
-    ALTER TABLE hours RENAME TO old_hours;
-"""
-_AFTER: Final = """
-    INSERT INTO sessions SELECT *, '{}', 0, 0 FROM old_sessions;
-    INSERT INTO sessions
-        SELECT substr(purse, 9), 0, '', 0, 0, '', '', '', '', used, most, touched FROM purses
-        WHERE purse LIKE 'session:%' ON CONFLICT (session) DO UPDATE
-        SET used = excluded.used, most = excluded.most, touched = excluded.touched;
-    INSERT INTO hours
-        SELECT scope, json_extract(one.value, '$[0]'), json_extract(one.value, '$[1]')
-        FROM old_hours, json_each(minutes) AS one;
-    DROP TABLE old_sessions;
-    DROP TABLE old_hours;
-    DROP TABLE purses;
-"""
-# By the version of the file: what makes it one of this version. (Of 3 and 4, `_move_entries` is.)
-_SCRIPTS: Final = {
-    0: _TABLES,
-    3: _FROM_4 + _TABLES,
-    4: _FROM_4 + _TABLES,
-    5: _FROM_4 + _TO_6 + _BEFORE + _TABLES + _AFTER,
-    6: _FROM_4 + _BEFORE + _TABLES + _AFTER,
-    VERSION: "",
-}
-READABLE: Final = frozenset(_SCRIPTS)  # 0: a new file
+_OLD: Final = (3, 4)
+READABLE: Final = frozenset({0, *_OLD, VERSION})  # 0: a new file
 
 
 def prepare(connection: sqlite3.Connection) -> int:
@@ -104,8 +67,8 @@ def prepare(connection: sqlite3.Connection) -> int:
     if version == VERSION:
         return 0
     try:
-        connection.executescript(f"BEGIN IMMEDIATE; {_SCRIPTS[version]}")
-        odd = _move_entries(connection) if version in (3, 4) else 0
+        connection.executescript(f"BEGIN IMMEDIATE; {_TABLES}")
+        odd = _move_entries(connection) if version in _OLD else 0
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.commit()
     except BaseException:
@@ -115,11 +78,13 @@ def prepare(connection: sqlite3.Connection) -> int:
 
 
 def _move_entries(connection: sqlite3.Connection) -> int:
+    for index in ("time", "kind", "session"):
+        connection.execute(f"DROP INDEX IF EXISTS events_by_{index}")
     moved, odd = [], 0
     for name, kind, content in connection.execute("SELECT name, kind, content FROM entries"):
         try:
             into, rows_of = _ROWS_OF[kind]
-            moved.append((name, kind, into, [*rows_of(name, orjson.loads(content))]))
+            moved.append((name, kind, into, rows_of(name, orjson.loads(content))))
         except (ValueError, TypeError, LookupError, AttributeError):
             odd += not kind.startswith("odd ")  # so 0.2 named rows that it could not read
     for name, kind, into, rows in sorted(moved, key=lambda one: one[1], reverse=True):
@@ -128,43 +93,38 @@ def _move_entries(connection: sqlite3.Connection) -> int:
     return odd
 
 
-_Rows = Iterable[tuple[Any, ...]]
-
-
-def _session(name: str, content: dict[str, Any]) -> _Rows:
-    sticky = {model: (s["tier"], s["until"] + 0) for model, s in content["sticky"].items()}
-    yield (
-        name.removeprefix(SESSION),
-        content["turns"] + 0,
-        content["tier"] + "",
-        content["first_seen"] + 0,
-        content["last_seen"] + 0,
-        dumps(sticky) if sticky else "",
-        "\n".join(content.get("replies", ())),
-    )
-
-
-def _tokens(name: str, content: dict[str, Any]) -> _Rows:
-    used = {scope[len(name) :]: tokens + 0 for scope, tokens in content["used"].items()}
-    most = max(used.values(), default=0)
-    yield name.removeprefix(SESSION), dumps(used), most, content["touched"] + 0
-
-
-def _hour(name: str, content: list[tuple[int, int]]) -> _Rows:
-    return [(name, minute + 0, tokens + 0) for minute, tokens in content]
-
-
-def _breaker(name: str, content: dict[str, Any]) -> _Rows:
-    yield name, *(content[field] + 0 for field in ("failures", "degraded_until", "cooldown"))
-
-
-def _counters(name: str, content: dict[str, float]) -> _Rows:
-    hour, agent, tier = name.split("\t", 2)
-    yield int(hour), agent, tier, dumps({key: number + 0 for key, number in content.items()})
-
-
 def dumps(value: Any) -> str:
     return orjson.dumps(value).decode()
+
+
+# How an old row's content becomes rows. What is no number raises where 0 is added.
+_Rows = list[tuple[Any, ...]]
+
+
+def _session(name: str, old: dict[str, Any]) -> _Rows:
+    sticky = {model: (s["tier"], s["until"] + 0) for model, s in old["sticky"].items()}
+    times = old["first_seen"] + 0, old["last_seen"] + 0
+    rest = dumps(sticky) if sticky else "", "\n".join(old.get("replies", ()))
+    return [(name.removeprefix(SESSION), old["turns"] + 0, old["tier"] + "", *times, *rest)]
+
+
+def _tokens(name: str, old: dict[str, Any]) -> _Rows:
+    used = {scope[len(name) :]: tokens + 0 for scope, tokens in old["used"].items()}
+    most = max(used.values(), default=0)
+    return [(name.removeprefix(SESSION), dumps(used), most, old["touched"] + 0)]
+
+
+def _hour(name: str, old: list[tuple[int, int]]) -> _Rows:
+    return [(name, minute + 0, tokens + 0) for minute, tokens in old]
+
+
+def _breaker(name: str, old: dict[str, Any]) -> _Rows:
+    return [(name, *(old[field] + 0 for field in ("failures", "degraded_until", "cooldown")))]
+
+
+def _counters(name: str, old: dict[str, float]) -> _Rows:
+    hour, agent, tier = name.split("\t", 2)
+    return [(int(hour), agent, tier, dumps({key: number + 0 for key, number in old.items()}))]
 
 
 # By a row's kind in ``entries``: where it goes, and how it becomes rows there. What is odd raises.

@@ -101,7 +101,7 @@ async def test_a_file_that_breaks_while_in_use_is_set_aside(
     assert {name.suffix[:9] for name in path.parent.glob("*.corrupt-*")} == {".corrupt-"}
 
 
-@pytest.mark.parametrize("version", [1, 2, 99])
+@pytest.mark.parametrize("version", [1, 6, 99])
 async def test_a_file_of_another_version_is_set_aside(
     make_sqlite: MakeStore, path: Path, version: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,48 +186,6 @@ async def test_files_of_0_1_and_0_2_are_read(
         expected = {HourKey(*hour): {"requests": 2}} if version == 4 else {}
         assert await store.counts(hour[0], hour[0]) == expected
         assert [number for number, _ in await store.events(EventQuery())] == [7]
-        await store.close()
-
-
-BETWEEN = """
-    CREATE TABLE sessions (
-        session TEXT PRIMARY KEY, turns INTEGER NOT NULL, tier TEXT NOT NULL,
-        first_seen REAL NOT NULL, last_seen REAL NOT NULL, sticky TEXT NOT NULL,
-        replies TEXT NOT NULL{more}
-    ) WITHOUT ROWID;
-    CREATE INDEX sessions_by_use ON sessions (last_seen);
-    CREATE TABLE purses (
-        purse TEXT PRIMARY KEY, used TEXT NOT NULL, most INTEGER NOT NULL, touched REAL NOT NULL
-    ) WITHOUT ROWID;
-    CREATE TABLE hours (scope TEXT PRIMARY KEY, minutes TEXT NOT NULL) WITHOUT ROWID;
-    INSERT INTO sessions VALUES ('a', 3, 'fast', {now}, {now}, '', ''{asked});
-    INSERT INTO purses VALUES ('session:a', '{{"":7,":estimated":5}}', 7, {now});
-    INSERT INTO purses VALUES ('session:parent', '{{"":9}}', 9, {now});
-    INSERT INTO hours VALUES ('hour', '[[{before},2],[{minute},40]]');
-    PRAGMA user_version = {version};
-"""
-ASKED = ", agent TEXT NOT NULL, request_id TEXT NOT NULL"
-
-
-@pytest.mark.parametrize("version", [5, 6])
-async def test_files_of_schemas_between_releases_are_read(
-    make_sqlite: MakeStore, path: Path, version: int
-) -> None:
-    path.parent.mkdir()
-    connection = sqlite3.connect(path)
-    more, asked = (ASKED, ", 'codex', 'r'") if version == 6 else ("", "")
-    minute = int(NOW // 60)
-    times = {"now": NOW, "minute": minute, "before": minute - 1}
-    connection.executescript(BETWEEN.format(more=more, asked=asked, version=version, **times))
-    connection.close()
-    for agent in ("" if version == 5 else "codex", "codex"):
-        store = make_sqlite()
-        await store.open()
-        found = await store.load("a", NOW, [HOUR, Limit("session:parent", None, False)])
-        assert (found.turns, found.tier, found.agent) == (3, "fast", agent)
-        assert (found.used, found.estimated) == (7, 5)
-        assert found.counts == {"hour": 42, "session:parent": 9}
-        await commit(store, "a", Change(agent="codex", request_id="r"), NOW)
         await store.close()
 
 
