@@ -88,17 +88,6 @@ async def _find(services: Services, name: str) -> SessionState:
     return matches[0]
 
 
-async def _forget_all(services: Services) -> int:
-    """Forget all sessions' counts, tiers and histories; return how many sessions there were."""
-    store, now, count = services.store, services.wall_clock(), 0
-    stages.forget(services.stages)
-    for _ in range((await store.sessions(now, limit=0)).number // MAX_PAGE + 1):
-        page = await store.sessions(now, 0, MAX_PAGE)
-        await asyncio.gather(*(store.delete(state.session) for state in page))
-        count += len(page)
-    return count
-
-
 async def _event_query(services: Services, request: Request) -> EventQuery:
     """Read a request for events. Raises ``ProxyError`` (400, 404, 409), ``StoreError``."""
     params = request.query_params
@@ -119,17 +108,6 @@ async def _event_query(services: Services, request: Request) -> EventQuery:
         since=_moment("since", params.get("since", "0"), services.wall_clock()),
         limit=_whole("limit", params.get("limit", "100"), MAX_PAGE),
     )
-
-
-def _report_scope(services: Services, request: Request) -> ReportScope:
-    """Read a request for the report. Raises ``ProxyError`` (400)."""
-    params, now = request.query_params, services.wall_clock()
-    since = _moment("since", params.get("since", "12h"), now)
-    until = min(_moment("until", params.get("until", "0s"), now), now)
-    if not 0 <= until - since <= MOST_DAYS * 86_400:
-        sentence = f"`since` must be before `until`, by {MOST_DAYS} days at most"
-        raise invalid(sentence, "since")
-    return ReportScope(since, until, params.get("agent"))
 
 
 def _shown(services: Services, state: SessionState) -> dict[str, Any]:
@@ -174,7 +152,14 @@ def build(services: Services) -> APIRouter:
 
     @router.get("/report")
     async def report(request: Request) -> Response:
-        return _answer(services, await report_of(services, _report_scope(services, request)))
+        params, now = request.query_params, services.wall_clock()
+        since = _moment("since", params.get("since", "12h"), now)
+        until = min(_moment("until", params.get("until", "0s"), now), now)
+        if not 0 <= until - since <= MOST_DAYS * 86_400:
+            sentence = f"`since` must be before `until`, by {MOST_DAYS} days at most"
+            raise invalid(sentence, "since")
+        scope = ReportScope(since, until, params.get("agent"))
+        return _answer(services, await report_of(services, scope))
 
     @router.get("/exchanges/{request_id}")
     async def exchange(request_id: str, agent: str | None = None) -> Response:
@@ -202,7 +187,14 @@ def _add_sessions(router: APIRouter, services: Services) -> None:
 
     @router.delete("/sessions")
     async def delete_all() -> Response:
-        return as_json({"sessions": await _forget_all(services), "reset": True})
+        """Forget all sessions' counts, tiers and histories; say how many sessions there were."""
+        store, now, count = services.store, services.wall_clock(), 0
+        stages.forget(services.stages)
+        for _ in range((await store.sessions(now, limit=0)).number // MAX_PAGE + 1):
+            page = await store.sessions(now, 0, MAX_PAGE)
+            await asyncio.gather(*(store.delete(state.session) for state in page))
+            count += len(page)
+        return as_json({"sessions": count, "reset": True})
 
     @router.get("/sessions/{name:path}")
     async def session(name: str) -> Response:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,26 +87,16 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
 def captured(folder: str, request_id: str) -> list[Json]:
     """Return a request's capture records, first attempt first. Reads files: call it in a thread."""
     records: list[Json] = []
-    for name in (OLD_FILE, FILE):
-        try:
-            with (Path(folder).expanduser() / name).open("rb") as file:
-                records += _records(file, request_id)
-        except OSError:  # nothing was captured yet
-            continue
-    return sorted(records, key=lambda record: int(record["attempt"]))
-
-
-def _records(file: Iterable[bytes], request_id: str) -> Iterator[Json]:
     needle = b'"request_id":' + orjson.dumps(request_id)
-    for line in file:
-        if needle not in line:
-            continue
-        try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            continue
-        if record.get("request_id") == request_id:
-            yield record
+    for name in (OLD_FILE, FILE):
+        # Without the file nothing was captured yet.
+        with contextlib.suppress(OSError), (Path(folder).expanduser() / name).open("rb") as file:
+            for line in file:
+                if needle in line:
+                    with contextlib.suppress(orjson.JSONDecodeError):
+                        records.append(orjson.loads(line))
+    records = [record for record in records if record.get("request_id") == request_id]
+    return sorted(records, key=lambda record: int(record["attempt"]))
 
 
 def _attempt(record: Json) -> Json:

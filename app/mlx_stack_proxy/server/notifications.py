@@ -111,17 +111,15 @@ class Notifier:
             now = time.time()
             await asyncio.sleep(next_at(now, self._report_at) - now)
             try:
-                if await _is_first(services):
-                    await self._post_report(services)
+                if not await _is_first(services):
+                    continue
+                until = services.wall_clock()
+                report = await report_of(services, ReportScope(until - NIGHT_SECONDS, until))
+                lines = [line for part in report["said"] for line in part["lines"]]
+                lines += [item["says"] for item in report["advice"]]
+                await self._post("report", "The last 12 hours", "\n".join(lines))
             except Exception as error:
                 log.fault("notify_fault", error)
-
-    async def _post_report(self, services: Services) -> None:
-        until = services.wall_clock()
-        report = await report_of(services, ReportScope(until - NIGHT_SECONDS, until))
-        lines = [line for part in report["said"] for line in part["lines"]]
-        lines += [item["says"] for item in report["advice"]]
-        await self._post("report", "The last 12 hours", "\n".join(lines))
 
 
 async def _is_first(services: Services) -> bool:

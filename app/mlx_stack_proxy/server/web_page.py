@@ -85,10 +85,14 @@ def add_to(app: FastAPI, services: Services) -> None:
 def _add_sign_in(router: APIRouter, services: Services) -> None:
     @router.post("/sign-in")
     async def sign_in(request: Request) -> Response:
-        key, response = services.settings.server.admin_key, Response(status_code=204)
-        form_key = await _key_in(request)
+        key, response, body = services.settings.server.admin_key, Response(status_code=204), b""
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_FORM_BYTES:
+                raise ProxyError(413, INVALID_REQUEST, "the form is too large for a key")
         if key is None:
             return response
+        form_key = parse_qs(body.decode("utf-8", "replace")).get("key", [""])[0]
         if not hmac.compare_digest(form_key.encode(), key.encode()):
             sentence = "this is not server.admin_key"
             raise ProxyError(401, INVALID_REQUEST, sentence, code="invalid_api_key")
@@ -102,14 +106,3 @@ def _add_sign_in(router: APIRouter, services: Services) -> None:
         response = Response(status_code=204)
         response.delete_cookie(page_cookie.NAME, **_COOKIE)
         return response
-
-
-async def _key_in(request: Request) -> str:
-    """Return a posted form's field ``key``; "" if it has none. Raises ``ProxyError`` (413)."""
-    body = b""
-    async for part in request.stream():
-        body += part
-        if len(body) > MOST_FORM_BYTES:
-            raise ProxyError(413, INVALID_REQUEST, "the form is too large for a key")
-    fields = parse_qs(body.decode("utf-8", "replace"))
-    return fields.get("key", [""])[0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -91,9 +91,11 @@ class Journal:
 
     def take(self, **fields: Any) -> Change:
         """Return all that waits, as one change for the caller to write, with further ``fields``."""
-        counts = self._counts
+        rows: dict[HourKey, dict[str, float]] = {}
+        for more in self._counts if len(self._counts) > 1 else ():
+            merge(rows, more)
         change = Change(
-            counts=counts[0] if len(counts) == 1 else _sum(counts),
+            counts=self._counts[0] if len(self._counts) == 1 else rows,
             breakers=self._breakers,
             events=self._events,
             records=self._records,
@@ -113,41 +115,26 @@ class Journal:
         if self._task is not None:
             await asyncio.shield(self._task)
 
-    @property
-    def _waits(self) -> bool:
-        return bool(self._events or self._records or self._counts or self._breakers)
-
     def _write_soon(self) -> None:
         if self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(LINGER_SECONDS, self._linger_is_over)
-
-    def _linger_is_over(self) -> None:
-        self._timer = None
-        self._write_now()
+            self._timer = loop.call_later(LINGER_SECONDS, self._write_now)
 
     def _write_now(self) -> None:
-        if self._waits and self._task is None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._task is None and (self._events or self._records or self._counts or self._breakers):
             self._task = asyncio.create_task(self._write())
 
     async def _write(self) -> None:
         try:
-            await self._write_down(self.take())
+            try:
+                await self._store.write(self.take(), self._clock())
+            except StoreError as error:
+                self.on_failure(error)
         except Exception as error:
             log.fault("journal_fault", error)
-        self._task = None
-        if self._waits:
+        finally:
+            self._task = None
             self._write_soon()
-
-    async def _write_down(self, change: Change) -> None:
-        try:
-            await self._store.write(change, self._clock())
-        except StoreError as error:
-            self.on_failure(error)
-
-
-def _sum(deltas: Iterable[Deltas]) -> Deltas:
-    rows: dict[HourKey, dict[str, float]] = {}
-    for more in deltas:
-        merge(rows, more)
-    return rows

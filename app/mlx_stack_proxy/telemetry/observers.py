@@ -42,9 +42,14 @@ Report = Callable[[str, Exception], None]
 class Observers(Observer):
     """Several observers as one; a fault of one reaches neither the others nor the exchange."""
 
-    def __init__(self, observers: Sequence[Observer], report: Report) -> None:
-        self._observers = list(observers)
+    def __init__(self, exchange: Exchange, makers: Sequence[MakeObserver], report: Report) -> None:
+        self._observers: list[Observer] = []
         self._report = report
+        for make in makers:
+            try:
+                self._observers.append(make(exchange))
+            except Exception as error:
+                report("observer", error)
 
     def call_begins(self, request: UpstreamRequest, headers: RawHeaders) -> RawHeaders:
         def begin(observer: Observer) -> None:
@@ -72,12 +77,4 @@ class Observers(Observer):
 
 def of(exchange: Exchange, makers: Sequence[MakeObserver], report: Report) -> Observer | None:
     """Make an exchange's observers; return None if ``makers`` is empty."""
-    if not makers:
-        return None
-    observers = []
-    for make in makers:
-        try:
-            observers.append(make(exchange))
-        except Exception as error:
-            report("observer", error)
-    return Observers(observers, report)
+    return Observers(exchange, makers, report) if makers else None
