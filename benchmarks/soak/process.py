@@ -140,7 +140,8 @@ def _counted(keys: set[bytes]) -> int:
     """How many of Redis' keys are no such as end by themselves, however many come.
 
     A call's mark stays for ten minutes, whatever came of it. A purse whose session is gone stays
-    for a day: a Redis that was demoted in between took the tokens and refused the session.
+    for `session_ttl_seconds` and an hour: the session was evicted, or refused by a Redis that was
+    demoted just after the tokens.
     """
     marks = [key for key in keys if b":o:" in key]
     purses = [key for key in keys if b":p:session:" in key]

@@ -19,7 +19,7 @@
 --   PREFIX:event       text   the last event's number
 
 local PREFIX = KEYS[1]
-local DAY = 86400
+local HOUR, DAY = 3600, 86400  -- callers decide what is over; a key ends some time after that
 local LAG = 1  -- minutes that a replica's clock may lag behind
 
 local function expire(key, seconds)

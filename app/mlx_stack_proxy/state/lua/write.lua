@@ -17,7 +17,7 @@ local function spend(scope, tokens)
     redis.call('HINCRBY', key, scope, string.format('%.0f', tokens))
     local touched = tonumber(redis.call('HGET', key, 'touched') or 0)
     redis.call('HSET', key, 'touched', string.format('%.17g', math.max(now, touched)))
-    expire(key, ttl + DAY)
+    expire(key, ttl + HOUR)
   end
   return before
 end
@@ -124,8 +124,8 @@ local function add_to_session(session)
   if not last and redis.call('ZCARD', index) > tonumber(ARGV[7]) + tonumber(ARGV[8]) then
     forget_beyond(tonumber(ARGV[7]), tonumber(ARGV[8]))
   end
-  expire(key, ttl + DAY)
-  expire(index, ttl + DAY)
+  expire(key, ttl + HOUR)
+  expire(index, ttl + HOUR)
 end
 
 if change.ticket ~= '' then
