@@ -12,6 +12,7 @@ _CONTROL = re.compile(
     r"[\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     r"\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
+_CREDENTIALS = re.compile(r"(?<=://)[^/?#\s]*(?=@)")
 
 
 def printable(text: str) -> str:
@@ -34,6 +35,11 @@ def printable_in(value: Any) -> Any:
         case dict():
             return {printable(name): printable_in(item) for name, item in value.items()}
     return value
+
+
+def without_credentials(text: str) -> str:
+    """Return the text with ``…`` for a user's name and password in each URL."""
+    return _CREDENTIALS.sub("…", text)
 
 
 def abridged(text: str, max_chars: int) -> str:

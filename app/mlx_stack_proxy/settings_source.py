@@ -346,17 +346,20 @@ def _sentence(error: Any, other_names: Mapping[str, str]) -> str:
         return f"{dotted}: {error['ctx']['error']}"
     if error["type"] == "missing":
         return f"{dotted}: is required"
+    value = error.get("input")
+    # The value may be an API key, or (with an `@`) a URL with a password.
+    is_secret = any("key" in str(part) for part in path) or (
+        isinstance(value, str) and "@" in value
+    )
+    if error["type"] == "string_type" and isinstance(value, (bool, int, float)):
+        read = "" if is_secret else f", because YAML reads it as {str(value).lower()}"
+        return f"{dotted}: must be a word: put it in quotes{read}"
     if error["type"] in _WRONG_SHAPE:
         return f"{dotted}: {_WRONG_SHAPE[error['type']]}"
     if error["type"] == "string_pattern_mismatch":
         error = {**error, "msg": FORMS.get(error["ctx"]["pattern"], error["msg"])}
     if is_name:
         return f"{dotted}: the name {error['msg'].removeprefix('Input ')}"
-    value = error.get("input")
-    # The value may be an API key, or (with an `@`) a URL with a password.
-    is_secret = any("key" in str(part) for part in path) or (
-        isinstance(value, str) and "@" in value
-    )
     suffix = "" if is_secret or isinstance(value, (dict, list)) else f", not {value!r}"
     if error["type"] == "literal_error" and isinstance(value, str) and not is_secret:
         near = nearest(value, re.findall(r"'([^']*)'", error["ctx"]["expected"]))

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from benchmarks.agents.stack import litellm_before, proxy
 from mlx_stack_proxy.operator.local_stack import children
-from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.support.ports import free_port
@@ -75,5 +74,5 @@ def _server(tier: LocalTier, run: RunDirectory, python: Path, threads: int) -> c
         environment={**os.environ, "OMP_WAIT_POLICY": "passive"},
         directory=run.path,
         log_file=run.log_file(tier.name),
-        probe=HttpProbe(tier.port, "/health"),
+        url=f"{tier.base_url}/health",
     )

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import TextIO
 
-from ..printable import printable, wrapped
+from ..printable import printable, without_credentials, wrapped
 
 WIDTH = 80  # columns of what people read
 # Where the files of `deploy/` are: the wheel has them as `mlx_stack_proxy/deploy/`.
@@ -20,13 +20,18 @@ class CommandError(Exception):
 
 
 def say(text: str, first: str = "", rest: str = "", file: TextIO | None = None) -> None:
-    """Print a text, made printable, in lines of ``WIDTH`` columns; ``first``, ``rest``: margins."""
-    print(*wrapped(printable(text), WIDTH, first, rest), sep="\n", file=file, flush=True)
+    """Print a text in lines of ``WIDTH`` columns; ``first``, ``rest``: margins.
+
+    It is made printable, and no URL shows a password.
+    """
+    text = printable(without_credentials(text))
+    print(*wrapped(text, WIDTH, first, rest), sep="\n", file=file, flush=True)
 
 
 def print_error(message: object) -> None:
-    """Print a message to standard error; its lines stay, all else in them becomes printable."""
-    print("\n".join(map(printable, str(message).split("\n"))), file=sys.stderr)
+    """Print a message to standard error: its lines, made printable, without passwords of URLs."""
+    lines = without_credentials(str(message)).split("\n")
+    print("\n".join(map(printable, lines)), file=sys.stderr)
 
 
 def deploy_path(name: str) -> Path:

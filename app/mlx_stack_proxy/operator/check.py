@@ -16,7 +16,6 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
 
 from ..driver.services import upstream_key
 from ..engine.model_list import ASK_SECONDS, names_in
@@ -142,7 +141,7 @@ class _Check:
     async def models(self) -> AsyncIterator[Finding]:
         """Yield whether LiteLLM answers, and has the tiers' models."""
         settings, tiers = self._settings, self._settings.tiers
-        subject = f"LiteLLM at {_without_credentials(settings.upstream.base_url)}"
+        subject = f"LiteLLM at {settings.upstream.base_url}"
         chain = settings.reliability.escalation.chain
         away = [name for name in chain if not tiers[name].local] if self._fallback else []
         self._direct = [name for name in away if name == CLOUD_TIER]
@@ -177,7 +176,7 @@ class _Check:
         variable = f"${fallback.api_key_env}"
         for name in self._direct:
             if self._has_key:
-                url = _without_credentials(fallback.url)
+                url = fallback.url
                 yield "ok", f"tier {name}: model {fallback.model!r}, asked directly at {url}", ""
             else:
                 step = f"export {fallback.api_key_env}=… with {fallback.provider}'s key"
@@ -191,7 +190,7 @@ class _Check:
         health = self.litellm.upstream.health
         for name, tier in self._settings.tiers.items():
             if tier.health_url and await health(tier.health_url, ASK_SECONDS) == "gone":
-                url = _without_credentials(tier.health_url)
+                url = tier.health_url
                 step = f"start its model server, or correct tiers.{name}.health_url"
                 yield "FAIL", f"tier {name}: nothing listens at its health_url, {url}", step
 
@@ -237,7 +236,7 @@ class _Check:
         rules = self._settings.reliability.memory_pressure
         if not rules.enabled or not rules.source.startswith("http"):
             return
-        subject = f"memory pressure at {_without_credentials(rules.source)}"
+        subject = f"memory pressure at {rules.source}"
         host = HostMemory(rules.source)
         try:
             reading = await host.read()
@@ -263,7 +262,7 @@ async def _store_problem(state: StateSettings) -> str:
     try:
         await client.ping()
     except (RedisError, OSError, TimeoutError) as error:
-        return f"Redis at {_without_credentials(state.redis_url)}: {error}"
+        return f"Redis at {state.redis_url}: {error}"
     finally:
         await client.aclose()
     return ""
@@ -287,8 +286,3 @@ def _say(mark: str, text: str, step: str = "") -> None:
     say(text, f"{mark:<4}  ", " " * 6)
     if step:
         _say("→", step)
-
-
-def _without_credentials(url: str) -> str:
-    parts = urlsplit(url)
-    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))

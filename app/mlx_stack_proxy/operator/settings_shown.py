@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 import yaml
 
-from ..printable import printable, wrapped
+from ..printable import printable, without_credentials, wrapped
 from ..section import keys_of
 from ..settings import Settings
 from ..settings_source import Sources
@@ -18,7 +17,6 @@ from . import WIDTH
 _HIDDEN = "…"
 _KEYS = frozenset({"api_keys", "admin_key", "url"})  # a webhook's address is its password
 _BY_KEY = "per_key"  # a mapping whose names are API keys
-_CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+(?=@)")
 _ORIGINS = {"environment": "env", "file": "file", "default": "default"}
 
 Path = tuple[str, ...]
@@ -75,7 +73,7 @@ def _shown(name: str, value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, str):
-        return _CREDENTIALS.sub(_HIDDEN, value)
+        return without_credentials(value)
     if isinstance(value, Mapping):
         return {
             f"{_HIDDEN}{number}" if name == _BY_KEY else key: _shown(key, inner)

@@ -14,7 +14,6 @@ import psutil
 import pytest
 
 from mlx_stack_proxy.operator.local_stack.children import ChildSpec
-from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
 from mlx_stack_proxy.operator.local_stack.supervisor import Console, Supervisor
 from tests.support.ports import free_port
 
@@ -105,7 +104,11 @@ def make_spec(tmp_path: Path, program: Path) -> MakeSpec:
     """Makes the specification of a scripted child: `make_spec("a", "--deaf")`."""
 
     def make(
-        name: str, *options: str, start_limit: float | None = PATIENCE, end_grace: float = PATIENCE
+        name: str,
+        *options: str,
+        start_limit: float | None = PATIENCE,
+        end_grace: float = PATIENCE,
+        model: str = "",
     ) -> ChildSpec:
         port = free_port()
         return ChildSpec(
@@ -115,7 +118,8 @@ def make_spec(tmp_path: Path, program: Path) -> MakeSpec:
             environment={"PATH": os.environ["PATH"]},
             directory=tmp_path,
             log_file=tmp_path / f"{name}.log",
-            probe=HttpProbe(port, "/"),
+            url=f"http://127.0.0.1:{port}/",
+            model=model,
             start_limit=start_limit,
             end_grace=end_grace,
         )

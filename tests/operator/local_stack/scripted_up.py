@@ -13,7 +13,6 @@ from typing import Any
 
 from mlx_stack_proxy.operator import cli
 from mlx_stack_proxy.operator.local_stack import children
-from mlx_stack_proxy.operator.local_stack.probes import HttpProbe
 from tests.operator.local_stack.scripted_child import __file__ as child
 
 
@@ -27,7 +26,8 @@ def scripted(real: Any) -> Any:
         return dataclasses.replace(
             spec,
             command=(sys.executable, child, "--port", port, *options),
-            probe=HttpProbe(int(port), "/"),
+            url=f"http://127.0.0.1:{port}/",
+            model="",
         )
 
     return make

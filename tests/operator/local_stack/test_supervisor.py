@@ -64,21 +64,31 @@ async def test_a_child_that_dies_is_restarted_and_said(stack: Stack, make_spec: 
     assert stack.said.count("died       killed by SIGKILL; ") == 2
 
 
-async def test_a_child_that_says_it_is_ill_is_restarted(
+async def test_a_child_that_is_ill_is_restarted(
     stack: Stack, make_spec: MakeSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sick = tmp_path / "sick"
     spec = make_spec("a", "--sick-file", str(sick))
-
-    async def illness() -> str:
-        return "it says so" if sick.exists() else ""
-
-    monkeypatch.setattr(spec.probe, "illness", illness)
     await stack.supervisor.start([spec])
+    spec.model = "a model server's"  # type: ignore[misc]
     sick.touch()
-    await until(lambda: "died       it says so" in stack.said)
+    await until(lambda: "died       its model thread has died" in stack.said)
+    spec.model = ""  # type: ignore[misc]
     sick.unlink()
     await until(lambda: "again, after" in stack.said)
+
+
+async def test_a_child_that_hangs_is_restarted(
+    stack: Stack, make_spec: MakeSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stopped process still takes connections, and answers none."""
+    monkeypatch.setattr(supervisor, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "MOST_UNANSWERED", 2)
+    spec = make_spec("a", end_grace=0.1)
+    await stack.supervisor.start([spec])
+    os.kill(serving(spec), signal.SIGSTOP)
+    await until(lambda: "again, after" in stack.said)
+    assert "died       it hangs: 2 questions in a row got no answer" in stack.said
 
 
 async def test_restarts_that_fail_wait_longer_and_longer(

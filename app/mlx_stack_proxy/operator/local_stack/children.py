@@ -1,4 +1,4 @@
-"""The child processes of ``up``: each one's command, environment and readiness probe.
+"""The child processes of ``up``: each one's command, environment, and where to ask whether it runs.
 
 LiteLLM and the proxy get only the variables listed here. A DATABASE_URL or REDIS_HOST that is meant
 for something else would change what LiteLLM does, and an HTTP_PROXY would catch requests to
@@ -14,7 +14,6 @@ from pathlib import Path
 
 from ...frozen import frozen
 from .configs import KEY_VARIABLE, SERVED_MODEL, SHUTDOWN_GRACE_SECONDS
-from .probes import HttpProbe
 from .run_directory import RunDirectory
 from .tiers import LocalTier
 
@@ -51,7 +50,8 @@ class ChildSpec:
     environment: Mapping[str, str]
     directory: Path  # its working folder
     log_file: Path
-    probe: HttpProbe
+    url: str  # answers a GET with 200 when the child is ready
+    model: str = ""  # of a model server, which is ready once this model has written
     start_limit: float | None = START_SECONDS  # None: it may take as long as it runs
     end_grace: float = 5  # seconds between SIGTERM and SIGKILL
 
@@ -63,13 +63,14 @@ def model_server(tier: LocalTier, run: RunDirectory) -> ChildSpec:
         environment |= {"HF_HOME": str(run.model_cache), "HF_HUB_OFFLINE": "1"}
     options = ("--model", tier.model, "--host", "127.0.0.1", "--port", str(tier.port))
     return ChildSpec(
-        name=tier.name,
-        what=f"mlx_lm.server on :{tier.port} with {Path(tier.model).name}",
-        command=_python("-m", "mlx_lm", "server", *options),
-        environment=environment | {"TOKENIZERS_PARALLELISM": "false"},
-        directory=run.path,
-        log_file=run.log_file(tier.name),
-        probe=HttpProbe(tier.port, "/health", SERVED_MODEL),
+        tier.name,
+        f"mlx_lm.server on :{tier.port} with {Path(tier.model).name}",
+        _python("-m", "mlx_lm", "server", *options),
+        environment | {"TOKENIZERS_PARALLELISM": "false"},
+        run.path,
+        run.log_file(tier.name),
+        f"{tier.base_url}/health",
+        model=SERVED_MODEL,
         start_limit=START_SECONDS if tier.is_path else None,  # it may download the model first
     )
 
@@ -80,26 +81,26 @@ def litellm(port: int, key: str, run: RunDirectory, inside: bool = False) -> Chi
     listen = ("--host", "127.0.0.1", "--port", str(port))
     options = ("--config", str(run.litellm_config), *listen, "--telemetry", "False")
     return ChildSpec(
-        name="litellm",
-        what=f"LiteLLM on :{port}",
-        command=_python("-c", _RUN_LITELLM, *options),
-        environment=environment | (_PACKAGE if inside else {}),
-        directory=run.path,
-        log_file=run.log_file("litellm"),
-        probe=HttpProbe(port, "/health/liveliness"),
+        "litellm",
+        f"LiteLLM on :{port}",
+        _python("-c", _RUN_LITELLM, *options),
+        environment | (_PACKAGE if inside else {}),
+        run.path,
+        run.log_file("litellm"),
+        f"http://127.0.0.1:{port}/health/liveliness",
         end_grace=SHUTDOWN_GRACE_SECONDS,
     )
 
 
 def proxy(port: int, key: str, run: RunDirectory) -> ChildSpec:
     return ChildSpec(
-        name="proxy",
-        what=f"the reliability proxy on :{port}",
-        command=_python("-m", "mlx_stack_proxy", "serve", "--config", str(run.proxy_config)),
-        environment=_environment(_PROXY_PREFIXES) | {KEY_VARIABLE: key} | _PACKAGE,
-        directory=run.path,
-        log_file=run.log_file("proxy"),
-        probe=HttpProbe(port, "/ready"),
+        "proxy",
+        f"the reliability proxy on :{port}",
+        _python("-m", "mlx_stack_proxy", "serve", "--config", str(run.proxy_config)),
+        _environment(_PROXY_PREFIXES) | {KEY_VARIABLE: key} | _PACKAGE,
+        run.path,
+        run.log_file("proxy"),
+        f"http://127.0.0.1:{port}/ready",
         end_grace=SHUTDOWN_GRACE_SECONDS + 3,
     )
 

@@ -28,15 +28,11 @@ def litellm_config(tiers: Sequence[LocalTier], inside: bool = False) -> dict[str
     shipped = deploy_path("litellm/config.yaml").read_text(encoding="utf-8")
     config: dict[str, Any] = yaml.safe_load(shipped)
     entry = config["model_list"][0]
-    served = {**entry["litellm_params"], "model": f"openai/{SERVED_MODEL}"}
-    config["model_list"] = [
-        {
-            **entry,
-            "model_name": tier.name,
-            "litellm_params": {**served, "api_base": f"{tier.base_url}/v1"},
-        }
-        for tier in tiers
-    ]
+    config["model_list"] = []
+    for tier in tiers:
+        served = {"model": f"openai/{SERVED_MODEL}", "api_base": f"{tier.base_url}/v1"}
+        params = {**entry["litellm_params"], **served}
+        config["model_list"].append({**entry, "model_name": tier.name, "litellm_params": params})
     if inside:
         config["litellm_settings"]["callbacks"] = [CALLBACK]
     return config
@@ -49,23 +45,19 @@ def proxy_config(
 
     ``litellm_port``: where LiteLLM listens; None if the proxy runs inside it, on its port.
     """
-    sections: dict[str, Any] = {"server": {"port": port}}
+    server: dict[str, Any] = {"port": port}
+    sections: dict[str, Any] = {"server": server, "state": {"path": str(state)}, "tiers": {}}
     if litellm_port is not None:
-        sections["server"] |= {"host": "127.0.0.1", "api_keys": ["*"]}
-        sections["server"]["shutdown_grace_seconds"] = SHUTDOWN_GRACE_SECONDS
+        server |= {"host": "127.0.0.1", "api_keys": ["*"]}
+        server["shutdown_grace_seconds"] = SHUTDOWN_GRACE_SECONDS
         url = f"http://127.0.0.1:{litellm_port}"
         sections["upstream"] = {"base_url": url, "api_key_env": KEY_VARIABLE}
-    sections["tiers"] = {
-        tier.name: {"model": tier.name, "health_url": tier.health_url}
-        | ({"context_window": tier.context_window} if tier.context_window else {})
-        for tier in tiers
-    }
-    names = list(sections["tiers"])
-    sections["reliability"] = {
-        "escalation": {"chain": names},
-        "token_budget": {"downgrade_tier": names[0]},
-    }
-    return sections | {"state": {"path": str(state)}}
+    for tier in tiers:
+        window = {"context_window": tier.context_window} if tier.context_window else {}
+        health_url = f"{tier.base_url}/health"
+        sections["tiers"][tier.name] = {"model": tier.name, "health_url": health_url, **window}
+    budget = {"downgrade_tier": tiers[0].name}
+    return {**sections, "reliability": {"token_budget": budget}}
 
 
 def write_yaml(path: Path, data: dict[str, Any]) -> None:

@@ -44,24 +44,20 @@ class RunDirectory:
             if path.stat().st_uid != os.getuid():
                 raise CommandError(f"the run directory {path} belongs to someone else")
             self.logs.mkdir(mode=0o700, exist_ok=True)
-            handle = os.open(path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
-            self._lock = os.fdopen(handle, "r+")
+            self._lock = os.open(path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            self._lock.seek(0)
-            holder = self._lock.read(32).strip() or "unknown"
-            self._lock.close()
+            holder = os.read(self._lock, 32).decode().strip() or "unknown"
+            os.close(self._lock)
             raise CommandError(
                 f"{path} is in use by another `mlx-stack-proxy up` (process {holder}); end that, "
                 "or give this one a --run-dir of its own"
             ) from None
         except OSError as error:
-            raise CommandError(
-                f"the run directory {path} can't be written to ({error.strerror}); "
-                "give another with --run-dir"
-            ) from error
-        self._lock.truncate(0)
-        print(os.getpid(), file=self._lock, flush=True)
+            why = f"the run directory {path} can't be written to ({error.strerror})"
+            raise CommandError(f"{why}; give another with --run-dir") from error
+        os.truncate(self._lock, 0)
+        os.write(self._lock, f"{os.getpid()}\n".encode())
 
     def log_file(self, name: str) -> Path:
         """Return the path of a child's new log; the log of the last run becomes ``.log.old``."""
@@ -76,7 +72,7 @@ class RunDirectory:
 
     def close(self) -> None:
         self.key.unlink(missing_ok=True)
-        self._lock.close()
+        os.close(self._lock)
 
 
 def shown(path: Path) -> str:

@@ -1,15 +1,14 @@
-"""Start children, wait until they are ready, and restart those that die.
+"""Start children, wait until they are ready, and restart those that die or hang.
 
 Each child has one task, which lives as long as the stack: it starts the child, waits until it is
-ready, then for its death or illness, and starts it again. The delay before that doubles each time,
-until the child has run for ``STEADY_SECONDS``. When the task is cancelled it ends the child.
+ready, then for its end, and starts it again. The delay before that doubles each time, until the
+child has run for ``STEADY_SECONDS``. When the task is cancelled it ends the child.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import signal
 import time
 from asyncio.subprocess import Process
@@ -19,15 +18,20 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from ... import tasks
+from ...engine.upstream import UpstreamError
 from ...printable import printable
 from .. import CommandError
+from ..asking import brief, fetch, one_token
 from . import guarded_process
 from .children import ChildSpec
-from .guarded_process import Lifeline
 from .run_directory import shown
 
+ASK_SECONDS = 0.2  # between questions to a child that starts: they are cheap
+ANSWER_SECONDS = 5.0
 PROGRESS_SECONDS = 10.0  # between two lines about a child that isn't ready yet
 HEALTH_SECONDS = 10.0  # between questions to a child that runs
+# Unanswered questions in a row after which a child hangs: some 90 s. A busy one answers in between.
+MOST_UNANSWERED = 6
 FIRST_DELAY_SECONDS = 1.0  # before a restart
 LONGEST_DELAY_SECONDS = 30.0
 STEADY_SECONDS = 60.0  # a child that has run this long gets the first delay again
@@ -53,8 +57,7 @@ class Console:
 
     def child(self, name: str, state: str, detail: str) -> None:
         """Write a line about one child, in columns."""
-        line = f"  {name:<{self._name_width}}  {state:<10} {detail}".rstrip()
-        self.say("\n".join(map(printable, line.split("\n"))))
+        self.say(printable(f"  {name:<{self._name_width}}  {state:<10} {detail}".rstrip()))
 
 
 class Supervisor:
@@ -62,7 +65,7 @@ class Supervisor:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._lifeline = Lifeline()
+        self._lifeline = guarded_process.Lifeline()
         self._phases: list[list[asyncio.Task[None]]] = []  # a task for each child
 
     async def __aenter__(self) -> Self:
@@ -75,8 +78,7 @@ class Supervisor:
     async def start(self, specs: Sequence[ChildSpec]) -> None:
         """Start children side by side; wait until all are ready. Raises :class:`StartFailed`."""
         ready = [asyncio.Event() for _ in specs]
-        pairs = zip(specs, ready, strict=True)
-        keepers = [asyncio.create_task(self._keep(*pair)) for pair in pairs]
+        keepers = [asyncio.create_task(self._keep(*one)) for one in zip(specs, ready, strict=True)]
         self._phases.append(keepers)
         all_ready = asyncio.gather(*(event.wait() for event in ready))
         waited: list[asyncio.Future[Any]] = [all_ready, *keepers]
@@ -100,19 +102,19 @@ class Supervisor:
     async def _keep(self, spec: ChildSpec, ready: asyncio.Event) -> None:
         """Start a child again and again. Raises :class:`StartFailed` if it never was ready."""
         log, delay, again = shown(spec.log_file), FIRST_DELAY_SECONDS, ""
-        self._say(spec, "starting", f"{spec.what}; log: {log}")
+        self._console.child(spec.name, "starting", f"{spec.what}; log: {log}")
         while True:
             begun, process = time.monotonic(), None
             try:
                 process = await guarded_process.start(
                     spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
                 )
-                reason = await self._until_ready(spec, process)
+                reason = await _first(_ended(process), self._until_ready(spec))
                 seconds = time.monotonic() - begun
                 if not reason:
-                    self._say(spec, "ready", f"{again}after {seconds:.1f} s")
+                    self._console.child(spec.name, "ready", f"{again}after {seconds:.1f} s")
                     ready.set()
-                    reason = await _until_ill(spec, process)
+                    reason = await _first(_ended(process), _illness(spec))
                     if time.monotonic() - begun - seconds >= STEADY_SECONDS:
                         delay = FIRST_DELAY_SECONDS
                 else:
@@ -125,45 +127,82 @@ class Supervisor:
             if not ready.is_set():
                 head = f"{spec.name} did not start: {reason}. The end of its log, {log}:"
                 raise StartFailed("\n    ".join([head, *tail(spec.log_file)]))
-            self._say(spec, "died", f"{reason}; restarting in {delay:.0f} s; log: {log}")
+            text = f"{reason}; restarting in {delay:.0f} s; log: {log}"
+            self._console.child(spec.name, "died", text)
             await asyncio.sleep(delay)
             delay, again = min(2 * delay, LONGEST_DELAY_SECONDS), "again, "
 
-    async def _until_ready(self, spec: ChildSpec, process: Process) -> str:
-        """Wait until a child is ready; return "", or why it isn't."""
-        begun, limit = time.monotonic(), spec.start_limit or math.inf
-        ready = asyncio.ensure_future(spec.probe.ready())
-        ended = asyncio.ensure_future(process.wait())
-        patience = min(PROGRESS_SECONDS, limit)
+    async def _until_ready(self, spec: ChildSpec) -> str:
+        """Wait until a child is ready, with a line now and then; return "", or why it isn't.
+
+        A model server is asked for a token, which waits until the model is loaded and takes the
+        extra time of the first reply: it answers its path while it loads. Another answer than 200
+        means that its model can't be used.
+        """
+        begun, answer = time.monotonic(), "no answer yet"
+        waiting_for = "its model's first token" if spec.model else f"GET {spec.url}"
+        asking: asyncio.Task[tuple[int, str]] | None = None
+        shown_at = begun + PROGRESS_SECONDS
         try:
             while True:
-                both = {ready, ended}
-                await asyncio.wait(both, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-                if ended.done():  # first: then another process gave the answer
-                    return how_it_ended(ended.result())
-                if ready.done():
-                    return ready.result()
-                waiting = f"for {spec.probe.waiting_for} ({spec.probe.last_answer})"
+                asking = asking or asyncio.create_task(_asked(spec, spec.model))
+                await asyncio.wait([asking], timeout=ASK_SECONDS)
                 seconds = time.monotonic() - begun
-                if seconds >= limit:
-                    return f"not ready after {limit:.0f} s ({waiting})"
-                self._say(spec, "waiting", f"{seconds:.0f} s, {waiting}")
-                patience = min(PROGRESS_SECONDS, limit - seconds)
+                if asking.done():
+                    (status, answer), asking = asking.result(), None
+                    if status == 200:
+                        return ""
+                    if spec.model and status:
+                        return f"its first question got {answer}"
+                    await asyncio.sleep(ASK_SECONDS)
+                if spec.start_limit is not None and seconds >= spec.start_limit:
+                    limit = f"not ready after {spec.start_limit:.0f} s"
+                    return f"{limit} (for {waiting_for} ({answer}))"
+                if begun + seconds >= shown_at:
+                    text = f"{seconds:.0f} s, for {waiting_for} ({answer})"
+                    self._console.child(spec.name, "waiting", text)
+                    shown_at += PROGRESS_SECONDS
         finally:
-            await tasks.end(ready, ended)
-
-    def _say(self, spec: ChildSpec, state: str, detail: str) -> None:
-        self._console.child(spec.name, state, detail)
+            await tasks.end(asking)
 
 
-async def _until_ill(spec: ChildSpec, process: Process) -> str:
-    """Wait until a child ends or must be restarted; say why."""
-    while True:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(HEALTH_SECONDS):
-                return how_it_ended(await process.wait())
-        if illness := await spec.probe.illness():
-            return illness
+async def _first(*ways: Any) -> str:
+    """Return what the first of these coroutines returns, in their order; cancel the others."""
+    running = [asyncio.ensure_future(way) for way in ways]
+    try:
+        await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+        result: str = next(task for task in running if task.done()).result()
+        return result
+    finally:
+        await tasks.end(*running)
+
+
+async def _ended(process: Process) -> str:
+    return how_it_ended(await process.wait())
+
+
+async def _illness(spec: ChildSpec) -> str:
+    """Wait until a running child must be restarted; say why."""
+    unanswered = 0
+    while unanswered < MOST_UNANSWERED:
+        await asyncio.sleep(HEALTH_SECONDS)
+        status, _ = await _asked(spec)
+        if spec.model and status == 503:
+            return "its model thread has died"
+        unanswered = 0 if status else unanswered + 1
+    return f"it hangs: {unanswered} questions in a row got no answer"
+
+
+async def _asked(spec: ChildSpec, model: str = "") -> tuple[int, str]:
+    """Ask for the child's path, or a token of ``model``; return the status (0: none), and words."""
+    try:
+        if model:
+            status, body = await one_token(spec.url, model)
+        else:
+            status, body = await fetch(spec.url, seconds=ANSWER_SECONDS)
+    except (UpstreamError, TimeoutError) as error:
+        return 0, str(error) or "no answer in time"
+    return status, brief(status, body)
 
 
 def how_it_ended(code: int) -> str:

@@ -24,12 +24,10 @@ class LocalTier:
     """A tier and the model that one ``mlx_lm.server`` serves for it."""
 
     name: str
-    model: str
-    """What `mlx_lm.server --model` gets: an absolute path, or a Hugging Face id."""
+    model: str  # what `mlx_lm.server --model` gets: an absolute path, or a Hugging Face id
     port: int
     is_path: bool  # whether `model` is a path
-    context_window: int | None = None
-    """From the model's own configuration, where that is on this machine."""
+    context_window: int | None = None  # as the model's own files say, if they are on this machine
 
     @property
     def is_demo(self) -> bool:
@@ -39,10 +37,6 @@ class LocalTier:
     @property
     def base_url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def health_url(self) -> str:
-        return f"{self.base_url}/health"
 
 
 def demo_model(name: str) -> Path | None:
@@ -73,13 +67,12 @@ def chosen_tiers(options: Sequence[str], first_port: int) -> list[LocalTier]:
 
 
 def _tier(name: str, model: str | None, port: int) -> LocalTier:
-    if model is None:
-        if (demo := demo_model(name)) is None:
-            raise CommandError(
-                f"the demo model for `{name}` isn't here: give one as --tier {name}=MODEL "
-                "(a folder, or a Hugging Face id such as mlx-community/Qwen3-4B-4bit)"
-            )
-        model = str(demo)
+    if model is None and (demo := demo_model(name)) is None:
+        raise CommandError(
+            f"the demo model for `{name}` isn't here: give one as --tier {name}=MODEL "
+            "(a folder, or a Hugging Face id such as mlx-community/Qwen3-4B-4bit)"
+        )
+    model = str(demo) if model is None else model
     path, option = Path(model).expanduser(), f"--tier {name}={model}"
     if not path.is_dir():
         if not _HUGGING_FACE_ID.match(model) or model.startswith((".", "~")):

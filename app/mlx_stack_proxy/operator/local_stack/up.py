@@ -24,7 +24,8 @@ from ...server import open_files
 from ...settings import ServerSettings, TierSettings
 from .. import CommandError
 from ..agents.clients import CLIENTS
-from . import children, configs, ports, probes
+from ..asking import brief, one_token
+from . import children, configs, ports
 from .run_directory import USUAL, RunDirectory, shown
 from .supervisor import Console, Supervisor
 from .tiers import DEMO_TIERS, LocalTier, chosen_tiers
@@ -32,7 +33,6 @@ from .tiers import DEMO_TIERS, LocalTier, chosen_tiers
 DEFAULT_PORT = ServerSettings().port
 _WARM_UP_SECONDS = 60.0
 _OFFERED = ("claude-code", "codex")  # of the clients, where their first request fits
-_DEMO_HINT = "asks ten questions, without the proxy and through it. Or ask one yourself:"
 # The weak demo model answers it with a call as text.
 _CURL_BODY = (
     '"messages":[{"role":"user","content":"Would you give me the details of customer '
@@ -46,33 +46,24 @@ def add_up(parser: argparse.ArgumentParser) -> None:
         "Start the whole local stack: a model server for each tier, LiteLLM in front of them, and "
         "the reliability proxy. Ctrl-C stops all of it."
     )
-    parser.add_argument(
-        "--tier",
-        action="append",
-        default=[],
-        metavar="NAME=MODEL",
-        help="serve this model (a folder, or a Hugging Face id such as "
-        "mlx-community/Qwen3-4B-4bit) as this tier; `NAME=` omits a tier; may be repeated "
-        "(default: the two demo models, as fast and standard)",
+    add = parser.add_argument
+    text = (
+        "serve this model (a folder, or a Hugging Face id such as mlx-community/Qwen3-4B-4bit) as "
+        "this tier; `NAME=` omits a tier; may be repeated (default: the two demo models, as fast "
+        "and standard)"
     )
+    add("--tier", action="append", default=[], metavar="NAME=MODEL", help=text)
     for option, port, whose in (
         ("--port", DEFAULT_PORT, "the proxy's port"),
         ("--litellm-port", 4000, "LiteLLM's port"),
         ("--model-port", 8081, "the first model server's port; the others follow"),
     ):
         text = f"{whose} (default: %(default)s)"
-        parser.add_argument(option, type=int, default=port, metavar="PORT", help=text)
-    parser.add_argument(
-        "--inside",
-        action="store_true",
-        help="run the reliability layer inside LiteLLM, which listens on --port",
-    )
-    parser.add_argument(
-        "--run-dir",
-        metavar="FOLDER",
-        default=USUAL,
-        help="the folder of logs and generated configurations (default: %(default)s)",
-    )
+        add(option, type=int, default=port, metavar="PORT", help=text)
+    text = "run the reliability layer inside LiteLLM, which listens on --port"
+    add("--inside", action="store_true", help=text)
+    text = "the folder of logs and generated configurations (default: %(default)s)"
+    add("--run-dir", metavar="FOLDER", default=USUAL, help=text)
     parser.set_defaults(run=run)
 
 
@@ -85,11 +76,8 @@ def run(args: argparse.Namespace) -> int:
                 "or with pip install '.[local]'"
             )
     tiers = chosen_tiers(args.tier, args.model_port)
-    if args.inside:
-        needed = [(args.port, "LiteLLM", "--port")]
-    else:
-        needed = [(args.port, "the proxy", "--port")]
-        needed += [(args.litellm_port, "LiteLLM", "--litellm-port")]
+    needed = [(args.port, "LiteLLM" if args.inside else "the proxy", "--port")]
+    needed += [] if args.inside else [(args.litellm_port, "LiteLLM", "--litellm-port")]
     needed += [(tier.port, f"the {tier.name} tier", "--model-port") for tier in tiers]
     ports.require_free(needed)
     directory = RunDirectory(args.run_dir)
@@ -153,8 +141,8 @@ async def _warm_up(tier: LocalTier, litellm_port: int, key: str, console: Consol
     """Ask a tier through LiteLLM, whose first request takes seconds; warn if that fails."""
     litellm = f"http://127.0.0.1:{litellm_port}"
     try:
-        status, body = await probes.one_token(litellm, tier.name, key, _WARM_UP_SECONDS)
-        trouble = "" if status == 200 else probes.brief(status, body)
+        status, body = await one_token(litellm, tier.name, key, _WARM_UP_SECONDS)
+        trouble = "" if status == 200 else brief(status, body)
     except (UpstreamError, TimeoutError) as error:
         trouble = str(error) or "no answer in time"
     if trouble:
@@ -169,7 +157,11 @@ def _next_steps(tiers: Sequence[LocalTier], port: int, seconds: float, key: str)
     url_option = "" if port == DEFAULT_PORT else f" --url {url}"
     tier_option = "" if first == DEMO_TIERS[0] else f" --tier {first}"
     authorization = f"-H 'Authorization: Bearer {key}' " if key else ""
-    demo = f"\n  {program} demo{url_option}{tier_option}\n\n{_DEMO_HINT}\n"
+    demo = f"""
+  {program} demo{url_option}{tier_option}
+
+asks ten questions, without the proxy and through it. Or ask one yourself:
+"""
     return f"""
 Ready after {seconds:.0f} s. Tiers: {", ".join(tier.name for tier in tiers)}. In another terminal:
 {"" if key else demo}
