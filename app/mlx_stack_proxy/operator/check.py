@@ -2,7 +2,7 @@
 memory pressure can be used.
 
 :class:`_Check` yields a :data:`Finding` for each, printed as a line and, if something is to be done
-about it, a second one. The models are asked by ``litellm_probe.Probe``. With a running ``up`` the
+about it, a second one. The models are asked by ``prober.Probe``. With a running ``up`` the
 command checks the configuration that ``up`` has written.
 """
 
@@ -29,10 +29,9 @@ from ..settings import CLOUD_TIER, Settings, StateSettings, is_loopback
 from ..settings_source import SettingsError, Sources, read
 from ..tool_validation.formats.json_calls import DOUBLED
 from . import say, settings_shown
-from .asking import RIGHT_ADDRESS, LiteLLM, NoModels, chat_template
 from .init.model_groups import from_info, host_of
-from .litellm_probe import Mark, Probe
 from .local_stack import run_directory
+from .prober import RIGHT_ADDRESS, LiteLLM, Mark, NoModels, Probe, chat_template
 
 # A mark, the finding, and what to do about it ("": nothing).
 Finding = tuple[Mark, str, str]

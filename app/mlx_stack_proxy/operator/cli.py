@@ -43,7 +43,7 @@ COMMANDS = (
     Command("status", "remote.status", "show a running proxy and its tiers on one screen"),
     Command("report", "remote.report", "summarise the last hours in a few sentences"),
     Command("why", "remote.report", "explain one request in a paragraph"),
-    Command("sessions", "remote.sessions", "list a running proxy's sessions"),
+    Command("sessions", "remote.events", "list a running proxy's sessions"),
     Command("events", "remote.events", "list what a running proxy did, event by event"),
     Command("service", "service.commands", "run the proxy as a service (launchd, systemd)", False),
     Command("up", "local_stack.up", "start model servers, LiteLLM and the proxy", False),

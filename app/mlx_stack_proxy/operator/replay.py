@@ -21,9 +21,12 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 import orjson
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
 from .. import stages
 from ..driver.course import Course
@@ -42,15 +45,16 @@ from ..engine.upstream_answers import completion_in
 from ..engine.verdicts import Failure, LoopDetected, Verdict, reason_of
 from ..errors import ProxyError
 from ..frozen import frozen
-from ..printable import printable
+from ..printable import abridged, printable
 from ..settings import Settings
 from ..settings_source import load
+from ..tool_validation.tools import tool_set
 from ..wire import sse
 from ..wire.delta import render
-from .faulty_schemas import faulty_schemas
 
 CORRECTION_LINES = 2  # how much of a correction is printed below a retry
 _RECORDED = "recorded"  # the id of every replayed request
+_META = Draft202012Validator(Draft202012Validator.META_SCHEMA)
 
 DELIVERED, REPAIRED, RESCUED = "delivered", "repaired", "rescued"
 RETRIED, FAILED, UNREADABLE = "retried", "failed", "unreadable"
@@ -85,21 +89,18 @@ class Replayed:
         return {k: v for k, v in named.items() if v not in ("", (), None)}
 
     def __str__(self) -> str:
+        repairs = ", ".join(self.repairs)
         detail = {
             DELIVERED: self.reason or "untouched",
-            REPAIRED: ", ".join(self.repairs),
-            RESCUED: ", ".join(self.formats),
+            REPAIRED: repairs,
+            RESCUED: "; repaired: ".join(filter(None, [", ".join(self.formats), repairs])),
             UNREADABLE: self.error,
         }.get(self.action, self.reason)
-        if self.action == RESCUED and self.repairs:
-            detail += f"; repaired: {', '.join(self.repairs)}"
         lines = [f"line {self.line}  {self.action}: {detail}"]
-        if self.differs:
-            lines.append(f"differs: recorded was {self.differs}")
+        lines += [f"differs: recorded was {self.differs}"] if self.differs else []
         lines += [f"{failure['kind']}: {failure['error']}" for failure in self.failures]
         lines += [f"> {line}" for line in self.correction.splitlines()[:CORRECTION_LINES]]
-        lines += self.schemas
-        return "\n    ".join([*lines, *(f"fault: {fault}" for fault in self.faults)])
+        return "\n    ".join([*lines, *self.schemas, *(f"fault: {one}" for one in self.faults)])
 
 
 class Replay:
@@ -108,7 +109,7 @@ class Replay:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stages = stages.build(settings)
-        self._last: tuple[Any, Any] = (None, None)  # the last record's request and attempt
+        self._next: tuple[Any, int] | None = None  # request and attempt that would follow the last
 
     def lines(self, source: Iterable[bytes]) -> Iterator[Replayed]:
         """Yield the outcome of each line that is not blank."""
@@ -128,17 +129,22 @@ class Replay:
         ``line``: the record's line number, for the outcome.
         """
         exchange = self._exchange(record)
-        last, self._last = self._last, (record.get("request_id"), record.get("attempt"))
-        if not _follows(*last, *self._last):
+        request_id, number = record.get("request_id"), record.get("attempt")
+        if not request_id or (request_id, number) != self._next:
             # All records have one session: drop the state that another exchange has left in it.
             stages.forget(self._stages, exchange.session.hash)
+        self._next = (request_id, number + 1) if isinstance(number, int) else None
         course = _Course(exchange, self._settings, self._stages, record.get("reply"))
         attempt, step = course.run()
         verdict = exchange.outcomes[-1].verdict
         if isinstance(step, Deliver):
             fields = _delivered(exchange, attempt, verdict)
         else:
-            fields = {"action": FAILED, "reason": _reason(verdict)}
+            fields = {"action": FAILED, "reason": reason_of(verdict) or ""}
+            if isinstance(verdict, Failure) and not verdict.answered:
+                fields["reason"] += f": {verdict.message}"
+            elif isinstance(verdict, LoopDetected):
+                fields["reason"] += f": {verdict.detector}, {verdict.repeats}x"
             if isinstance(step, (Retry, Move)):
                 exchange.steps[-1] = step
                 sent = build(exchange, self._settings).body["messages"]
@@ -147,7 +153,7 @@ class Replay:
         verdict_data = as_data(verdict)
         return Replayed(
             line,
-            request_id=str(record.get("request_id") or ""),
+            request_id=str(request_id or ""),
             schemas=tuple(faulty_schemas(exchange.request.tools)),
             faults=tuple(course.faults),
             failures=tuple((verdict_data or {}).get("failures", ())),
@@ -191,30 +197,26 @@ class Replay:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None
 
 
-def _follows(last_request: Any, last_attempt: Any, request: Any, attempt: Any) -> bool:
-    """Whether a record is the next attempt of the last record's exchange."""
-    numbered = isinstance(attempt, int) and isinstance(last_attempt, int)
-    return bool(request) and request == last_request and numbered and attempt == last_attempt + 1
-
-
 class _Course(Course):
     """Plays one recorded reply in the place of a call, and ends with the step that follows it."""
 
     def __init__(
         self, exchange: Exchange, settings: Settings, stages: Sequence[Stage], reply: Any
     ) -> None:
-        super().__init__(exchange, settings, stages, self._note_fault)
-        self._reply = reply
         self.faults: list[str] = []
+        super().__init__(
+            exchange,
+            settings,
+            stages,
+            lambda stage, error: self.faults.append(f"{stage}: {type(error).__name__}: {error}"),
+        )
+        self._reply = reply
 
     def run(self) -> tuple[Attempt, Step]:
         """Return the attempt and the step that follows it. Raises :class:`BadRecord`."""
         with contextlib.suppress(StopIteration):
             self._to_last_step().send(None)  # it waits for nothing
         return self._attempt, self._step
-
-    def _note_fault(self, stage: str, error: Exception) -> None:
-        self.faults.append(f"{stage}: {type(error).__name__}: {error}")
 
     async def _make(self, attempt: Attempt, step: Step | None) -> Verdict | None:
         return _play(attempt, self._reply) or attempt.verdict
@@ -261,9 +263,8 @@ def _play(attempt: Attempt, reply: Any) -> Verdict | None:
     elif isinstance(reply.get("choices"), list) and reply["choices"]:
         attempt.take_completion(reply)
     else:
-        raise BadRecord(
-            "has a `reply` that holds none of `choices`, `chunks`, `stream`, `body`, `failed`"
-        )
+        forms = "`choices`, `chunks`, `stream`, `body`, `failed`"
+        raise BadRecord(f"has a `reply` that holds none of {forms}")
     return None if attempt.over else failed
 
 
@@ -280,24 +281,20 @@ def _raw(reply: dict[str, Any], name: str) -> bytes | None:
 
 
 def _failure(reply: dict[str, Any]) -> Failure | None:
-    """Return the recorded failure that the reply's bytes don't show: a timeout, reset or status.
-
-    Until 0.2 it had a flag for each kind and fault.
-    """
-    recorded = reply.get("failed")
-    if recorded is None:
+    """Return the recorded failure that the reply's bytes don't show: a timeout, reset or status."""
+    if (recorded := reply.get("failed")) is None:
         return None
     try:
         fields = dict(recorded)
+        # Until 0.2 there was a flag for each kind and fault.
         kind = fields.pop("reason", None)
+        flags = ("client_fault", "about_ours", "refused")
+        clients, ours, refused = (fields.pop(flag, False) for flag in flags)
         if "kind" not in fields:
-            clients, ours = fields.pop("client_fault", False), fields.pop("about_ours", False)
-            if fields.pop("refused", False):
-                kind = "unreachable"
-            if kind == "server_error" and (clients or ours):
+            fields["kind"] = "unreachable" if refused else kind
+            if fields["kind"] == "server_error" and (clients or ours):
                 whose = "client_or_ours" if clients and ours else "client" if clients else "ours"
-                fields["fault"], kind = whose, "refused"
-            fields["kind"] = kind
+                fields |= {"kind": "refused", "fault": whose}
         return Failure(**fields)
     except (TypeError, ValueError):
         raise BadRecord("has a `failed` that makes no sense") from None
@@ -316,13 +313,11 @@ def _difference(record: dict[str, Any], replayed: dict[str, Any]) -> str:
 def _delivered(exchange: Exchange, attempt: Attempt, verdict: Verdict | None) -> dict[str, Any]:
     """Return the outcome's fields for a reply that would have been delivered."""
     notes = exchange.reply_notes
-    repairs = [kind for kind in notes.get("Repairs", "").split(",") if kind not in ("", "rescued")]
-    formats = [
-        label
-        for incident in exchange.outcomes[-1].remarks.incidents
-        if incident.kind == "tool_call_rescued"
-        for label in incident.labels
-    ]
+    kinds = notes.get("Repairs", "").split(",")
+    repairs = tuple(kind for kind in kinds if kind not in ("", "rescued"))
+    incidents = exchange.outcomes[-1].remarks.incidents
+    rescued = (one for one in incidents if one.kind == "tool_call_rescued")
+    formats = tuple(label for one in rescued for label in one.labels)
     action = RESCUED if formats else REPAIRED if repairs else DELIVERED
     reason = reason_of(verdict) or ""
     if truncated := notes.get("Truncated"):
@@ -331,23 +326,29 @@ def _delivered(exchange: Exchange, attempt: Attempt, verdict: Verdict | None) ->
         reason = f"loop: {loop}"
     elif action == DELIVERED and attempt.reply.mended:
         reason = "half a call was dropped"
-    return {
-        "action": action,
-        "reason": reason,
-        "repairs": tuple(repairs),
-        "formats": tuple(formats),
-        "reply": attempt.completion(),
-    }
+    found = {"action": action, "reason": reason, "repairs": repairs, "formats": formats}
+    return {**found, "reply": attempt.completion()}
 
 
-def _reason(verdict: Verdict | None) -> str:
-    """Say why a reply was not delivered."""
-    reason = reason_of(verdict) or ""
-    if isinstance(verdict, Failure) and not verdict.answered:
-        return f"{reason}: {verdict.message}"
-    if isinstance(verdict, LoopDetected):
-        return f"{reason}: {verdict.detector}, {verdict.repeats}x"
-    return reason
+def faulty_schemas(tools: Any) -> Iterator[str]:
+    """Yield a sentence for each tool whose schema is invalid; ``tools``: as a request has them.
+
+    The proxy checks what it can of such a schema and lets the rest be. ``jsonschema`` names the
+    place: unlike ``jsonschema-rs``, which serves requests, it picks the error that explains most.
+    It is too slow for requests, and a hostile schema could hold it.
+    """
+    offered = tool_set(tools)
+    for name in offered.names:
+        if fault := _fault_of(json.dumps(offered.compiled(name).raw)):
+            yield f'the schema of "{name}" is no JSON Schema at {fault}'
+
+
+@lru_cache(maxsize=1_024)
+def _fault_of(text: str) -> str:
+    """Return where and why the schema with this JSON text is invalid; "" if it is valid or null."""
+    schema = json.loads(text)
+    error = None if schema is None else best_match(_META.iter_errors(schema))
+    return "" if error is None else f"{error.json_path}: {abridged(error.message, 200)}"
 
 
 def summary(outcomes: Sequence[Replayed]) -> dict[str, Any]:
@@ -358,15 +359,14 @@ def summary(outcomes: Sequence[Replayed]) -> dict[str, Any]:
         "formats": (kind for outcome in outcomes for kind in outcome.formats),
         "failures": (failure["kind"] for outcome in outcomes for failure in outcome.failures),
     }
-    counts = {name: dict(Counter(found).most_common()) for name, found in kinds.items()}
     differing = sum(1 for outcome in outcomes if outcome.differs)
+    counts = {name: dict(Counter(found).most_common()) for name, found in kinds.items()}
     return {"records": len(outcomes), "differing": differing, **counts}
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "file", metavar="FILE.jsonl", help="one record for each line; - is standard input"
-    )
+    text = "one record for each line; - is standard input"
+    parser.add_argument("file", metavar="FILE.jsonl", help=text)
     parser.add_argument("--json", action="store_true", help="print one JSON object for each record")
     parser.set_defaults(run=run)
 
@@ -390,10 +390,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"summary": total}))
     else:
-        print(f"\nrecords: {total['records']}")
-        if other := total["differing"]:
+        print(f"\nrecords: {total.pop('records')}")
+        if other := total.pop("differing"):
             print(f"  other verdicts than recorded: {other}")
-        for name in ("actions", "repairs", "formats", "failures"):
-            if counts := ", ".join(f"{count} {kind}" for kind, count in total[name].items()):
-                print(f"  {name}: {counts}")
-    return 1 if UNREADABLE in total["actions"] else 0
+        for name, counts in total.items():
+            if counts:
+                print(f"  {name}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")
+    return 1 if any(outcome.action == UNREADABLE for outcome in outcomes) else 0

@@ -11,15 +11,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from mlx_stack_proxy.operator.local_stack import supervisor
+
 from .conftest import MakeSpec, Stack, until
 
 Answer = Callable[[str], bytes]
 
 
 @asynccontextmanager
-async def serving(
-    answer: Answer, url: str, heads: list[str] | None = None
-) -> AsyncIterator[None]:
+async def serving(answer: Answer, url: str, heads: list[str] | None = None) -> AsyncIterator[None]:
     """A server that answers each request line with these bytes; ``heads``: takes the headers."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

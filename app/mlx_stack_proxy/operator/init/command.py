@@ -23,8 +23,8 @@ import yaml
 from ...settings import UpstreamSettings
 from ...settings_source import DEFAULT_FILE, from_mapping
 from .. import CommandError, say
-from ..asking import LiteLLM, NoModels
 from ..local_stack.run_directory import shown, take_key
+from ..prober import LiteLLM, NoModels
 from .advice import on_litellm
 from .model_groups import (
     Groups,

@@ -21,7 +21,7 @@ from ... import tasks
 from ...engine.upstream import UpstreamError
 from ...printable import printable
 from .. import CommandError
-from ..asking import brief, fetch, one_token
+from ..prober import brief, fetch, one_token
 from . import guarded_process
 from .children import ChildSpec
 from .run_directory import shown

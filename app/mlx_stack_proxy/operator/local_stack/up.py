@@ -24,7 +24,7 @@ from ...server import open_files
 from ...settings import ServerSettings, TierSettings
 from .. import CommandError
 from ..agents.clients import CLIENTS
-from ..asking import brief, one_token
+from ..prober import brief, one_token
 from . import children, configs, ports
 from .run_directory import USUAL, RunDirectory, shown
 from .supervisor import Console, Supervisor

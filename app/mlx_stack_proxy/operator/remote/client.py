@@ -49,17 +49,16 @@ def find(config: str | None) -> Found:
         return Found(settings.server, settings)
     except SettingsError as error:
         problem = f"{error.source}: {_first(error.problems)}"
-    section = None
+    section: Any = {}
     # The section alone: what else is in the file may be no YAML at all.
     with contextlib.suppress(SettingsError, OSError, ValueError, TypeError, yaml.YAMLError):
         file = find_file(config, os.environ)
         text = file.read_text(encoding="utf-8") if file is not None else ""
         if found := re.search(r"^server:.*(\n([ \t#].*)?$)*", text, re.MULTILINE):
-            section = yaml.safe_load(found[0])["server"]
+            section = {**yaml.safe_load(found[0])["server"]}
     server = ServerSettings()
     for key in ("host", "port", "admin_key"):
-        value = section.get(key) if isinstance(section, dict) else None
-        value = os.environ.get(f"MLX_STACK_SERVER__{key.upper()}", value)
+        value = os.environ.get(f"MLX_STACK_SERVER__{key.upper()}", section.get(key))
         fields: dict[str, Any] = {} if value is None else {key: value}
         with contextlib.suppress(ValidationError):  # one that can't be used leaves the default
             server = replace(server, **fields)
@@ -127,11 +126,11 @@ class Remote:
         with self.open(path, query, method) as answer:
             try:
                 parsed = json.loads(read(answer, MAX_ANSWER))
+                if isinstance(parsed, dict):
+                    return parsed
+                raise ValueError("its answer is not a JSON object")
             except (ValueError, RecursionError) as error:
                 raise self._no_answer(error) from None
-            if not isinstance(parsed, dict):
-                raise self._no_answer(ValueError("its answer is not a JSON object"))
-            return parsed
 
     @contextlib.contextmanager
     def open(
@@ -149,10 +148,9 @@ class Remote:
         """
         url = f"{self.url}/mlx-stack/{path}"
         params = {key: value for key, value in query.items() if value is not None}
+        options: Json = {"params": params, "headers": headers, "timeout": patience}
         try:
-            with self._client.stream(
-                method, url, params=params, headers=headers, timeout=patience
-            ) as answer:
+            with self._client.stream(method, url, **options) as answer:
                 if answer.is_error:
                     raise self._refusal(answer, url)
                 yield answer

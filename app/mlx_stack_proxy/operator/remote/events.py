@@ -1,4 +1,4 @@
-"""``mlx-stack-proxy events``: print a running proxy's events, with ``--follow`` as they happen."""
+"""``mlx-stack-proxy events`` and ``sessions``: list what a running proxy did, and for whom."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import time
 from collections import deque
 from collections.abc import Collection, Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
 from ...printable import printable
 from .. import print_error
-from .client import Json, NoAnswer, Refused, Remote, set_remote_command, warned, with_zone
+from .client import Json, NoAnswer, Refused, Remote, set_remote_command, show, warned, with_zone
 
 PATIENCE = 45.0  # seconds of silence in a stream; the proxy sends three keepalives in that time
 RETRY_SECONDS = 1.0  # before a stream that has ended is opened again
@@ -23,26 +24,25 @@ MAX_EVENT = 4 * 1024 * 1024  # bytes
 PAGE = 1000  # the most events in one answer
 _LEFT_OUT = ("pattern",)  # details that aren't shown: a digest means nothing to a reader
 _SAID_BY_KIND = {"action": ("warning", "circuit_break")}  # values that the event's kind implies
+_HEAD = ["session", "agent", "turns", "used", "limit", "tier", "last seen", "last request"]
 
 
 def add_events(events: argparse.ArgumentParser) -> None:
-    events.add_argument("--kind", help="e.g. escalated, loop_break")
-    events.add_argument("--session", help="a hash, its beginning, or a client's name")
-    events.add_argument("--agent", metavar="NAME", help="only what this agent did")
-    events.add_argument("--request", metavar="ID", help="an X-MLX-Stack-Request-Id")
-    events.add_argument(
-        "--since", type=with_zone, help="30m, 12h or 2d ago, or a time such as 2026-11-22T08:00"
-    )
+    add = events.add_argument
+    add("--kind", help="e.g. escalated, loop_break")
+    add("--session", help="a hash, its beginning, or a client's name")
+    add("--agent", metavar="NAME", help="only what this agent did")
+    add("--request", metavar="ID", help="an X-MLX-Stack-Request-Id")
+    text = "30m, 12h or 2d ago, or a time such as 2026-11-22T08:00"
+    add("--since", type=with_zone, help=text)
     amount = events.add_mutually_exclusive_group()
     amount.add_argument("--limit", type=int, default=50, help="how many, the newest; default: 50")
     amount.add_argument("--all", action="store_true", help="all stored events")
-    events.add_argument(
-        "--follow", "-f", action="store_true", help="follow new events until Ctrl-C"
-    )
-    set_remote_command(events, run)
+    add("--follow", "-f", action="store_true", help="follow new events until Ctrl-C")
+    set_remote_command(events, list_events)
 
 
-def run(remote: Remote, args: argparse.Namespace) -> None:
+def list_events(remote: Remote, args: argparse.Namespace) -> None:
     names = ("kind", "session", "agent", "since", "limit")
     query = {**{name: getattr(args, name) for name in names}, "request_id": args.request}
     if args.follow:
@@ -163,3 +163,40 @@ def _short(value: Any) -> str:
         case list():
             return ",".join(map(str, value))
     return str(value)
+
+
+def add_sessions(sessions: argparse.ArgumentParser) -> None:
+    add = sessions.add_argument
+    add("session", nargs="?", help="a hash, its beginning, or a client's name")
+    add("--delete", action="store_true", help="reset the session")
+    add("--all", action="store_true", help="with --delete: reset all sessions")
+    add("--agent", metavar="NAME", help="only sessions of this agent")
+    add("--limit", type=int, default=20, help="how many; default: 20")
+    add("--offset", type=int, default=0, help="how many to skip")
+    set_remote_command(sessions, list_sessions)
+
+
+def list_sessions(remote: Remote, args: argparse.Namespace) -> None:
+    if args.session is None and args.delete != args.all:
+        raise NoAnswer("--delete needs a session or --all, and --all needs --delete")
+    if args.session is None and not args.delete:
+        query = {"limit": args.limit, "offset": args.offset, "agent": args.agent}
+        answer = warned(remote.ask("sessions", **query))
+        show(answer, args, _table(answer))
+        return
+    path = "sessions" if args.session is None else f"sessions/{quote(args.session, safe='')}"
+    print(json.dumps(remote.ask(path, "DELETE" if args.delete else "GET"), indent=2))
+
+
+def _table(answer: Json) -> Iterator[str]:
+    rows = [_HEAD]
+    for session in answer["sessions"]:
+        counts = [str(session[name]) for name in ("turns", "used", "limit")]
+        last = [moment(session["last_seen"]), session.get("request_id") or "-"]
+        who = session.get("agent") or "-"
+        rows.append([session["session"][:12], who, *counts, session["tier"], *last])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+    yield f"{len(answer['sessions'])} of {answer['total']}"

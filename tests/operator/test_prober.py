@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.upstream import Upstream
-from mlx_stack_proxy.operator.litellm_probe import CODE, Probe
+from mlx_stack_proxy.operator.prober import CODE, Probe
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.support.replies import (
     DONE,
