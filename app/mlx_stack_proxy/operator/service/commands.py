@@ -13,26 +13,22 @@ from ...settings import ENV_PREFIX, Settings
 from ...settings_source import CONFIG_VARIABLE, find_file, load
 from .. import CommandError
 from . import env_file
-from .managers import Launchd, Machine, Spec, Systemd
+from .managers import Launchd, Spec, Systemd
 
 STOP_MARGIN_SECONDS = 15  # for the end itself, after the grace for running exchanges
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    for name, command, text in (
+    for name, run, text in (
         ("install", _install, "install the service and start it, now and at each boot"),
         ("uninstall", _uninstall, "stop and remove the service; configuration and data stay"),
         ("restart", _restart, "stop the service cleanly and start it again"),
-        ("status", lambda args: manager(args.system).status(), "show the service's state"),
-        (
-            "logs",
-            lambda args: manager(args.system).logs(args.lines, args.follow),
-            "show the service's log",
-        ),
+        ("status", _status, "show the service's state"),
+        ("logs", _logs, "show the service's log"),
     ):
         action = actions.add_parser(name, help=text)
-        action.set_defaults(run=command, system=False)
+        action.set_defaults(run=run, system=False, dry_run=False)
         scope = action.add_mutually_exclusive_group()
         about = "a service of the current user (default)"
         scope.add_argument("--user", dest="system", action="store_false", help=about)
@@ -50,7 +46,7 @@ def add_service(parser: argparse.ArgumentParser) -> None:
             action.add_argument("--dry-run", action="store_true", help=about)
 
 
-def manager(system: bool, platform: str = sys.platform) -> Launchd | Systemd:
+def manager(system: bool, dry: bool = False, platform: str = sys.platform) -> Launchd | Systemd:
     """Return this platform's service manager. Raises :class:`CommandError` if we know none.
 
     ``system``: for a service of the machine, in place of the user's own.
@@ -58,11 +54,11 @@ def manager(system: bool, platform: str = sys.platform) -> Launchd | Systemd:
     if platform == "darwin":
         if system:
             raise CommandError("on macOS the service is the user's own: leave --system out")
-        return Launchd(Path.home(), _folder(system))
+        return Launchd(Path.home(), _folder(system), dry)
     if not platform.startswith("linux"):
         raise CommandError(f"no service manager is known for {platform}: only launchd and systemd")
     config_home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return Systemd(None if system else config_home / "systemd" / "user")
+    return Systemd(None if system else config_home / "systemd" / "user", dry)
 
 
 def _folder(system: bool) -> Path:
@@ -71,22 +67,6 @@ def _folder(system: bool) -> Path:
 
 def _env_file(system: bool) -> Path:
     return (Path("/etc/mlx-stack-proxy") if system else _folder(system)) / "service.env"
-
-
-def describe(args: argparse.Namespace, settings: Settings) -> Spec:
-    """Describe the service to install. Raises :class:`CommandError`, :class:`SettingsError`."""
-    file = find_file(args.config, os.environ)  # None: the defaults, or config.yaml in its folder
-    return Spec(
-        (str(program()), "serve", *(("--config", str(file.resolve())) if file else ())),
-        folder=_folder(args.system),
-        kept_in=(
-            Path(settings.state.path).expanduser().absolute().parent,
-            Path(settings.observability.capture_path).expanduser().absolute(),
-        ),
-        env_file=_env_file(args.system),
-        stop_seconds=int(settings.server.shutdown_grace_seconds) + STOP_MARGIN_SECONDS,
-        health_url=f"{settings.server.url}/health",
-    )
 
 
 def program() -> Path:
@@ -114,13 +94,32 @@ def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str
 def _install(args: argparse.Namespace) -> int:
     settings = load(args.config)
     check_servable(settings)  # `serve` would refuse it
-    service, machine = manager(args.system), Machine(args.dry_run)
-    spec = describe(args, settings)
+    service, folder = manager(args.system, args.dry_run), _folder(args.system)
+    file = find_file(args.config, os.environ)  # None: the defaults, or config.yaml in its folder
+    spec = Spec(
+        (str(program()), "serve", *(("--config", str(file.resolve())) if file else ())),
+        folder=folder,
+        kept_in=(
+            Path(settings.state.path).expanduser().absolute().parent,
+            Path(settings.observability.capture_path).expanduser().absolute(),
+        ),
+        env_file=_env_file(args.system),
+        stop_seconds=int(settings.server.shutdown_grace_seconds) + STOP_MARGIN_SECONDS,
+        health_url=f"{settings.server.url}/health",
+    )
     service.text(spec)  # raises what stands in the way, before anything is done
-    notes = [*service.notes, *_keep_variables(machine, spec, settings)]
-    service.install(machine, spec)
-    if "--config" not in spec.command:
-        notes.append(f"no configuration file: the defaults, or {spec.folder}/config.yaml")
+    notes, variables = [*service.notes], needed_variables(settings, os.environ)
+    if spec.env_file.exists():  # it is never overwritten
+        there = env_file.read(spec.env_file)
+        lacking = [n for n, value in variables.items() if value is not None and n not in there]
+        notes += [f"{spec.env_file} is left as it is, and lacks {name}" for name in lacking]
+    else:
+        service.make_folder(spec.env_file.parent, 0o755 if args.system else 0o700)
+        texts = [env_file.text_of(variables, hide) for hide in (False, True)]
+        service.write(spec.env_file, texts[0], 0o600, texts[1])
+    service.install(spec)
+    if file is None:
+        notes.append(f"no configuration file: the defaults, or {folder}/config.yaml")
     if not args.dry_run:
         print(f"installed, and it serves: {service.definition}")
     for note in notes:
@@ -128,23 +127,10 @@ def _install(args: argparse.Namespace) -> int:
     return 0
 
 
-def _keep_variables(machine: Machine, spec: Spec, settings: Settings) -> list[str]:
-    """Write the environment file; if there is one, leave it and return notes on what it lacks."""
-    variables, file = needed_variables(settings, os.environ), spec.env_file
-    if file.exists():
-        existing = env_file.read(file)
-        lacking = [n for n, value in variables.items() if value is not None and n not in existing]
-        return [f"{file} is left as it is, and lacks {name}" for name in lacking]
-    machine.folder(file.parent, 0o755 if file.parent != spec.folder else 0o700)
-    hidden = env_file.text_of(variables, hide=True)
-    machine.write(file, env_file.text_of(variables), 0o600, hidden)
-    return []
-
-
 def _uninstall(args: argparse.Namespace) -> int:
-    service = manager(args.system)
+    service = manager(args.system, args.dry_run)
     was_installed = service.definition.exists()
-    service.uninstall(Machine(args.dry_run))  # even without a definition: other parts may be left
+    service.uninstall()  # even without a definition: other parts may be left
     if not args.dry_run:
         if not was_installed:
             raise CommandError(f"none was installed: {service.definition} is not there")
@@ -153,7 +139,7 @@ def _uninstall(args: argparse.Namespace) -> int:
 
 
 def _restart(args: argparse.Namespace) -> int:
-    service = manager(args.system)
+    service = manager(args.system, args.dry_run)
     command = service.command()
     if command is None:
         raise CommandError(f"none is installed: {service.definition} is not there")
@@ -163,7 +149,15 @@ def _restart(args: argparse.Namespace) -> int:
     # Before the restart: a configuration that can't serve must not stop a proxy that does.
     settings = load(config, environ, _folder(args.system))
     check_servable(settings)
-    service.restart(Machine(args.dry_run), f"{settings.server.url}/health")
+    service.restart(f"{settings.server.url}/health")
     if not args.dry_run:
         print("restarted, and it serves")
     return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    return manager(args.system).status()
+
+
+def _logs(args: argparse.Namespace) -> int:
+    return manager(args.system).logs(args.lines, args.follow)

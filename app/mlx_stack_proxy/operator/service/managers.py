@@ -1,7 +1,7 @@
 """launchd and systemd: how each sets up, asks and removes the service.
 
-Both fill in a template of ``deploy/`` and give each step to a :class:`Machine`, which takes it or,
-for ``--dry-run``, prints it.
+Both fill in a template of ``deploy/`` and take their steps by methods of :class:`Manager`, which
+only prints them in a dry run.
 """
 
 from __future__ import annotations
@@ -58,13 +58,16 @@ class Spec:
     health_url: str  # answers once the proxy serves
 
 
-class Machine:
-    """Takes each step, or with ``dry`` only prints it."""
+class Manager:
+    """The steps that a manager of services takes. ``dry``: each is printed and not taken."""
 
-    def __init__(self, dry: bool) -> None:
+    definition: Path
+    notes: tuple[str, ...] = ()  # what the user should know about the installed service
+
+    def __init__(self, dry: bool = False) -> None:
         self._dry = dry
 
-    def folder(self, path: Path, mode: int = 0o700) -> None:
+    def make_folder(self, path: Path, mode: int = 0o700) -> None:
         if not self._printed(f"# make the folder {path} (mode {mode:04o}), if it does not exist"):
             path.mkdir(parents=True, exist_ok=True, mode=mode)
 
@@ -82,20 +85,9 @@ class Machine:
         elif not any(path.iterdir()):
             path.rmdir()
 
-    def runs(self, *argv: str, tries: int = 1) -> bool:
-        """Run a program until it succeeds, ``tries`` times at most; return whether it did."""
-        if self._printed(shlex.join(argv)):
-            return True
-        for tries_left in reversed(range(tries)):
-            if run(*argv) == 0:
-                return True
-            time.sleep(PAUSE_SECONDS if tries_left else 0)
-        return False
-
-    def must(self, *argv: str, hint: str = "", tries: int = 1) -> None:
-        """Run a program. Raises :class:`CommandError`, with ``hint``, if it fails."""
-        if not self.runs(*argv, tries=tries):
-            raise CommandError(f"`{shlex.join(argv)}` failed{': ' if hint else ''}{hint}")
+    def runs(self, *argv: str) -> bool:
+        """Run a program; return whether it succeeded."""
+        return self._printed(shlex.join(argv)) or run(*argv) == 0
 
     def until(self, description: str, condition: Callable[[], bool], seconds: float) -> bool:
         """Wait until ``condition()``, for ``seconds`` at most; return whether it became true.
@@ -139,7 +131,7 @@ def answers(url: str) -> bool:
         return False
 
 
-class Launchd:
+class Launchd(Manager):
     """The proxy as a user agent (macOS). ``folder``: where the log is kept, in ``logs/``.
 
     launchd reads a definition only when it loads it, and ``bootout`` returns before the service is
@@ -147,44 +139,50 @@ class Launchd:
     and waits until the proxy answers at its health URL, since launchd can't tell that it serves.
     """
 
-    def __init__(self, home: Path, folder: Path) -> None:
+    def __init__(self, home: Path, folder: Path, dry: bool = False) -> None:
+        super().__init__(dry)
         self.definition = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
         self._log = folder / "logs" / "proxy.log"
-        self.notes = [
-            f"the log is {self._log}; the proxy rotates it itself, at 10 MB, and keeps five"
-        ]
+        kept = "the proxy rotates it itself, at 10 MB, and keeps five"
+        self.notes = (f"the log is {self._log}; {kept}",)
         self._domain = f"gui/{os.getuid()}"
         self._target = f"{self._domain}/{LABEL}"
 
-    def install(self, machine: Machine, spec: Spec) -> None:
+    def install(self, spec: Spec) -> None:
         """Install and start the service, replacing an old one. Raises :class:`CommandError`."""
-        machine.folder(self._log.parent)
-        self._stop(machine)
-        machine.write(self.definition, self.text(spec))
-        self._start(machine, spec.health_url)
+        self.make_folder(self._log.parent)
+        self._stop()
+        self.write(self.definition, self.text(spec))
+        self._start(spec.health_url)
 
-    def restart(self, machine: Machine, health_url: str) -> None:
-        self._stop(machine)
-        self._start(machine, health_url)
+    def restart(self, health_url: str) -> None:
+        self._stop()
+        self._start(health_url)
 
-    def uninstall(self, machine: Machine) -> None:
-        self._stop(machine)
-        machine.remove(self.definition)
+    def uninstall(self) -> None:
+        self._stop()
+        self.remove(self.definition)
 
-    def _stop(self, machine: Machine) -> None:
+    def _stop(self) -> None:
         """Stop the service; wait until launchd has forgotten it. Raises :class:`CommandError`."""
-        machine.runs("launchctl", "bootout", self._target)
+        self.runs("launchctl", "bootout", self._target)
         seconds = self._installed().get("ExitTimeOut", 0) + GONE_SECONDS
         query = ("launchctl", "print", self._target)
-        if not machine.until(f"{LABEL} is gone", lambda: run(*query, silent=True) != 0, seconds):
+        if not self.until(f"{LABEL} is gone", lambda: run(*query, silent=True) != 0, seconds):
             raise CommandError(f"launchd still has {LABEL} after {seconds} s")
 
-    def _start(self, machine: Machine, url: str) -> None:
-        if not machine.until(f"nothing answers at {url}", lambda: not answers(url), 0):
+    def _start(self, url: str) -> None:
+        if not self.until(f"nothing answers at {url}", lambda: not answers(url), 0):
             raise CommandError(f"{url} answers, though the service is stopped: another process?")
-        machine.must("launchctl", "enable", self._target)
-        machine.must("launchctl", "bootstrap", self._domain, str(self.definition), tries=TRIES)
-        if not machine.until(f"{url} answers", lambda: answers(url), START_SECONDS):
+        self.runs("launchctl", "enable", self._target)
+        load = ("launchctl", "bootstrap", self._domain, str(self.definition))
+        for tries_left in reversed(range(TRIES)):
+            if self.runs(*load):
+                break
+            if not tries_left:
+                raise CommandError(f"`{shlex.join(load)}` failed")
+            time.sleep(PAUSE_SECONDS)
+        if not self.until(f"{url} answers", lambda: answers(url), START_SECONDS):
             self.logs(20, follow=False)
             raise CommandError(f"it does not answer at {url} after {START_SECONDS:g} s")
 
@@ -216,14 +214,15 @@ class Launchd:
         return run("tail", "-n", str(lines), *(("-F",) if follow else ()), str(self._log))
 
 
-class Systemd:
+class Systemd(Manager):
     """The proxy as a unit (Linux). ``units``: the folder of the user's units; None: the machine's.
 
     A user's unit gets its sandbox in a drop-in of its own, because some kernels let no user make
     the namespaces it needs.
     """
 
-    def __init__(self, units: Path | None) -> None:
+    def __init__(self, units: Path | None, dry: bool = False) -> None:
+        super().__init__(dry)
         self._user = units is not None
         self.definition = (units or SYSTEM_UNITS) / UNIT
         self._systemctl = ("systemctl", *(("--user",) if self._user else ()))
@@ -234,67 +233,67 @@ class Systemd:
         self.sandboxed = not any(
             file.exists() and file.read_text().strip() == no for file, no in NO_NAMESPACES.items()
         )
-
-    @property
-    def notes(self) -> list[str]:
-        """What the user should know about the installed service."""
         if not self._user:
-            sentence = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
-            return [f"{sentence}, whatever the file says"]
-        sentence = "this kernel lets users make no namespaces: without ProtectSystem and the rest"
-        where = "of deploy/systemd/user/sandbox.conf (docs/install.md)"
-        return [] if self.sandboxed else [f"{sentence} {where}"]
+            kept = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
+            self.notes = (f"{kept}, whatever the file says",)
+        elif not self.sandboxed:
+            lacks = "this kernel lets users make no namespaces: without ProtectSystem and the rest"
+            self.notes = (f"{lacks} of deploy/systemd/user/sandbox.conf (docs/install.md)",)
 
-    def install(self, machine: Machine, spec: Spec) -> None:
+    def install(self, spec: Spec) -> None:
         """Write, enable and start the unit. Raises :class:`CommandError`."""
         if self._user:
             outside = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
             writable = list(dict.fromkeys((spec.folder, *outside)))
             for path in writable:
-                machine.folder(path)
+                self.make_folder(path)
             if self.sandboxed:
                 places = " ".join(quoted(str(path)) for path in writable)
-                machine.write(self._sandbox, filled("systemd/user/sandbox.conf", WRITABLE=places))
+                self.write(self._sandbox, filled("systemd/user/sandbox.conf", WRITABLE=places))
             else:
-                machine.remove(self._sandbox)
-        machine.write(self.definition, self.text(spec))
-        hint = _NO_USERS_SYSTEMD if self._user else _NO_SYSTEMD
-        machine.must(*self._systemctl, "daemon-reload", hint=hint)
-        machine.must(*self._systemctl, "enable", UNIT)
+                self.remove(self._sandbox)
+        self.write(self.definition, self.text(spec))
+        for words in (("daemon-reload",), ("enable", UNIT)):
+            if not self.runs(*self._systemctl, *words):
+                hint = _NO_USERS_SYSTEMD if self._user else _NO_SYSTEMD
+                raise CommandError(f"`{shlex.join([*self._systemctl, *words])}` failed: {hint}")
         user = getpass.getuser()
         # Without lingering the service would end with the user's last session.
         lingers = not self._user or (LINGERING / user).exists()
-        if not lingers and machine.runs("loginctl", "enable-linger", user):
+        if not lingers and self.runs("loginctl", "enable-linger", user):
             text = f"`service install` let {user} linger; `service uninstall` ends that.\n"
-            machine.write(self._linger_mark, text)
-        self.restart(machine, spec.health_url)
+            self.write(self._linger_mark, text)
+        self.restart(spec.health_url)
 
-    def restart(self, machine: Machine, _: str) -> None:
+    def restart(self, _: str) -> None:
         """Restart the unit; systemd waits until the proxy says that it serves (``Type=notify``).
 
         Raises :class:`CommandError` if the proxy doesn't start.
         """
-        if not machine.runs(*self._systemctl, "restart", UNIT):
+        if not self.runs(*self._systemctl, "restart", UNIT):
             self.logs(20, follow=False)
             raise CommandError("the service does not start; its last output is above")
 
-    def uninstall(self, machine: Machine) -> None:
-        machine.runs(*self._systemctl, "disable", "--now", UNIT)
+    def uninstall(self) -> None:
+        self.runs(*self._systemctl, "disable", "--now", UNIT)
         if self._linger_mark.exists():
-            machine.runs("loginctl", "disable-linger", getpass.getuser())
+            self.runs("loginctl", "disable-linger", getpass.getuser())
         own = (self._linger_mark, self._sandbox, self._sandbox.parent) if self._user else ()
         for path in (*own, self.definition):
-            machine.remove(path)
-        machine.runs(*self._systemctl, "daemon-reload")
+            self.remove(path)
+        self.runs(*self._systemctl, "daemon-reload")
 
     def text(self, spec: Spec) -> str:
         """Return the unit. Raises :class:`CommandError` for a path that systemd can't hold."""
         program, *arguments = spec.command
         if re.search(r"[\"'\\]", program):
             raise CommandError(f"{program}: systemd runs no program whose path has quotes in it")
-        if not self._user:
-            for word in (program, str(Path(sys.executable).resolve()), *arguments):
-                _refuse_hidden(Path(word))
+        for word in () if self._user else (program, Path(sys.executable).resolve(), *arguments):
+            if place := next((one for one in _HIDDEN if Path(word).is_relative_to(one)), None):
+                raise CommandError(
+                    f"{word} is below {place}, which a system service does not see: "
+                    "install into /opt, configure in /etc (docs/install.md), or use --user"
+                )
         return filled(
             f"systemd/{'user' if self._user else 'system'}/{UNIT}",
             COMMAND=" ".join([quoted(program), *(quoted(a, argument=True) for a in arguments)]),
@@ -318,16 +317,6 @@ class Systemd:
     def logs(self, lines: int, follow: bool) -> int:
         unit = ("--user-unit" if self._user else "--unit", UNIT, "--no-pager")
         return run("journalctl", *unit, "--lines", str(lines), *(("--follow",) if follow else ()))
-
-
-def _refuse_hidden(path: Path) -> None:
-    """Raise :class:`CommandError` if ``ProtectHome`` hides a file from the system unit."""
-    for place in _HIDDEN:
-        if path.is_relative_to(place):
-            raise CommandError(
-                f"{path} is below {place}, which a system service does not see: "
-                f"install into /opt, configure in /etc (docs/install.md), or use --user"
-            )
 
 
 def quoted(word: str, argument: bool = False) -> str:
