@@ -55,6 +55,22 @@ def test_keys_that_are_no_strings() -> None:
     assert problems({"tiers": {1: {}}})[0] == "tiers.1: the name should be a valid string"
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "read"),
+    [
+        ("reliability.escalation.chain", [1], ".0: 1"),
+        ("reliability.escalation.chain", [True], ".0: true"),
+        ("reliability.escalation.aliases.x", 1.5, ": 1.5"),
+        ("tiers.fast.model", 7, ": 7"),
+    ],
+)
+def test_a_word_that_yaml_reads_as_something_else(path: str, value: object, read: str) -> None:
+    """`tiers: {1: , on: }` names tiers, because keys are always words; `chain: [1, on]` doesn't."""
+    place, _, said = read.partition(": ")
+    sentence = f"{path}{place}: must be a word: put it in quotes, because YAML reads it as {said}"
+    assert problems(at(path, value)) == [sentence]
+
+
 URL = ": must be a URL such as http:"
 
 

@@ -334,40 +334,35 @@ def _unknown_key(path: tuple[Any, ...]) -> str:
 
 def _sentence(error: Any, other_names: Mapping[str, str]) -> str:
     """Return one of pydantic's errors as a sentence; keys and passwords are not quoted."""
-    path = tuple(error["loc"])
+    path, kind, value = tuple(error["loc"]), error["type"], error.get("input")
     is_name = path[-1:] == ("[key]",)  # the name of an entry is wrong, not its value
     dotted = _shown_path(path[:-1] if is_name else path)
     dotted = other_names.get(dotted, dotted)
-    if error["type"] == "unexpected_keyword_argument":
+    if kind == "unexpected_keyword_argument":
         return _unknown_key(path)
-    if error["type"] == "value_error" and not path:
-        return str(error["ctx"]["error"])
-    if error["type"] == "value_error":
-        return f"{dotted}: {error['ctx']['error']}"
-    if error["type"] == "missing":
-        return f"{dotted}: is required"
-    value = error.get("input")
+    if kind == "value_error":
+        return f"{dotted}: {error['ctx']['error']}".removeprefix(": ")
+    if kind in _WRONG_SHAPE:
+        return f"{dotted}: {_WRONG_SHAPE[kind]}"
+    said: str = error["msg"]
+    if kind == "string_pattern_mismatch":
+        said = FORMS.get(error["ctx"]["pattern"], said)
+    if is_name:
+        return f"{dotted}: the name {said.removeprefix('Input ')}"
     # The value may be an API key, or (with an `@`) a URL with a password.
-    is_secret = any("key" in str(part) for part in path) or (
-        isinstance(value, str) and "@" in value
-    )
-    if error["type"] == "string_type" and isinstance(value, (bool, int, float)):
+    is_secret = any("key" in str(part) for part in path) or "@" in str(value)
+    if kind == "string_type" and isinstance(value, (bool, int, float)):
         read = "" if is_secret else f", because YAML reads it as {str(value).lower()}"
         return f"{dotted}: must be a word: put it in quotes{read}"
-    if error["type"] in _WRONG_SHAPE:
-        return f"{dotted}: {_WRONG_SHAPE[error['type']]}"
-    if error["type"] == "string_pattern_mismatch":
-        error = {**error, "msg": FORMS.get(error["ctx"]["pattern"], error["msg"])}
-    if is_name:
-        return f"{dotted}: the name {error['msg'].removeprefix('Input ')}"
     suffix = "" if is_secret or isinstance(value, (dict, list)) else f", not {value!r}"
-    if error["type"] == "literal_error" and isinstance(value, str) and not is_secret:
+    if kind == "literal_error" and isinstance(value, str) and not is_secret:
         near = nearest(value, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
         suffix += f"; did you mean `{near}`?" if near else ""
-    return f"{dotted}: {error['msg'][0].lower()}{error['msg'][1:]}{suffix}"
+    return f"{dotted}: {said[0].lower()}{said[1:]}{suffix}"
 
 
 _WRONG_SHAPE = {
+    "missing": "is required",
     "dataclass_type": "must hold keys of its own (a mapping; in the environment as JSON)",
     "dict_type": "must hold keys of its own (a mapping; in the environment as JSON)",
     "tuple_type": "must be a list (in the environment as JSON)",

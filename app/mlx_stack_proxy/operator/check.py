@@ -29,7 +29,7 @@ from ..settings import CLOUD_TIER, Settings, StateSettings, is_loopback
 from ..settings_source import SettingsError, Sources, read
 from ..tool_validation.formats.json_calls import DOUBLED
 from . import say, settings_shown
-from .init.model_groups import from_info, host_of
+from .init.model_groups import from_entries, host_of, mapping
 from .local_stack import run_directory
 from .prober import RIGHT_ADDRESS, LiteLLM, Mark, NoModels, Probe, chat_template
 
@@ -217,7 +217,7 @@ class _Check:
     async def templates(self) -> AsyncIterator[Finding]:
         """Yield a note for each tier whose server's template shows a call in doubled braces."""
         listed = self._listed if self._probe else set()
-        groups = from_info(await self.litellm.details()) if listed else {}
+        groups = from_entries(mapping(await self.litellm.details()).get("data")) if listed else {}
         for name, tier in self._settings.tiers.items():
             group = groups.get(tier.model) if name in listed else None
             bases = [one.api_base or "" for one in (group.deployments if group else ())]

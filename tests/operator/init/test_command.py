@@ -197,6 +197,26 @@ async def test_litellm_that_refuses_to_tell(init: Init, litellm: ScriptedServer)
     assert "No model of this machine" not in ran.said
 
 
+async def test_a_password_in_litellms_address_is_shown_nowhere(
+    init: Init, litellm: ScriptedServer
+) -> None:
+    """But in the file, where the proxy needs it."""
+    at = litellm.url.replace("//", "//ada:pass-1@")
+    for words in ((), ("--force", "--inside")):
+        ran = await init.typed.beside("init", "--base-url", at, *words)
+        assert ran.code == 0 and "pass-1" not in ran.err + ran.out
+        lines = (init.home / "config.yaml").read_text().splitlines()
+        assert [line for line in lines if "pass-1" in line] == [f"  base_url: '{at}'"][len(words) :]
+
+
+@pytest.mark.parametrize("words", [("init", "--base-url"), ("status", "--url"), ("demo", "--url")])
+def test_a_password_in_an_address_where_nobody_is_is_not_shown(
+    words: tuple[str, ...], typed: Typed
+) -> None:
+    ran = typed(*words, "http://ada:pass-1@127.0.0.1:1")
+    assert ran.code == 1 and "http://…@127.0.0.1:1" in ran.said and "pass-1" not in ran.err
+
+
 def test_a_file_that_is_there_stays(init: Init) -> None:
     mlx_stack(init.home, {"fast": 1})
     mine = init.typed.write("server: {port: 1}")

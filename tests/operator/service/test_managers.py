@@ -16,7 +16,6 @@ from mlx_stack_proxy.operator.service import managers
 from mlx_stack_proxy.operator.service.managers import (
     UNIT,
     Launchd,
-    Machine,
     Spec,
     Systemd,
     quoted,
@@ -153,7 +152,7 @@ def test_the_sandbox_of_a_user_is_one_that_systemd_takes(tmp_path: Path) -> None
     folder = tmp_path / "state 5%"
     program = program_at(tmp_path / "mlx-stack-proxy")
     elsewhere = tmp_path / "failures"  # wherever the state and captured failures go
-    manager.install(Machine(dry=False), spec(folder, program=program, kept_in=(folder, elsewhere)))
+    manager.install(spec(folder, program=program, kept_in=(folder, elsewhere)))
     lines = sandbox_of(manager).read_text().splitlines()
     assert f'ReadWritePaths="{tmp_path}/state 5%%" {elsewhere}' in lines
     assert "PrivateUsers=yes" in lines
@@ -239,7 +238,7 @@ def test_a_kernel_without_namespaces_gets_a_unit_without_them(
     files = {tmp_path / "missing": "1", tmp_path / "kernel": "0"}
     monkeypatch.setattr(managers, "NO_NAMESPACES", files)
     manager = Systemd(tmp_path / "units")
-    manager.install(Machine(dry=False), spec(tmp_path))
+    manager.install(spec(tmp_path))
     refused = said == "0\n"
     assert manager.definition.exists() and sandbox_of(manager).exists() is not refused
     assert any("namespaces" in note for note in manager.notes) is refused

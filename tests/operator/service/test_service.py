@@ -39,7 +39,7 @@ class Service:
 
     def on(self, platform: str) -> None:
         self.typed.monkeypatch.setattr(
-            commands, "manager", lambda system: MANAGER(system, platform)
+            commands, "manager", lambda system, dry=False: MANAGER(system, dry, platform)
         )
 
     def fail(self, calls: str) -> None:
@@ -246,7 +246,7 @@ def test_without_the_manager_it_is_a_sentence(service: Service) -> None:
 @pytest.mark.parametrize(("platform", "system"), [("darwin", True), ("win32", False)])
 def test_where_there_is_no_such_service(platform: str, system: bool) -> None:
     with pytest.raises(CommandError):
-        commands.manager(system, platform)
+        commands.manager(system, platform=platform)
 
 
 def test_an_environment_file_that_is_there_is_looked_at(service: Service) -> None:

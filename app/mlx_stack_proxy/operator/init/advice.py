@@ -18,19 +18,20 @@ _FALLBACKS = (
 def on_litellm(config: Any) -> Iterator[str]:
     """Yield a sentence or two for each harmful setting. ``config``: LiteLLM's file as parsed."""
     whole = mapping(config)
-    names = ("router_settings", "litellm_settings")
-    sections = {name: mapping(whole.get(name)) for name in names}
-    counts = [(f"{n}.num_retries", section.get("num_retries")) for n, section in sections.items()]
-    # A file may give a number as a string.
-    retries = [f"{key}: {count}" for key, count in counts if _is_count(count)]
+    sections = {n: mapping(whole.get(n)) for n in ("router_settings", "litellm_settings")}
+    given = {f"{name}.num_retries": one.get("num_retries") for name, one in sections.items()}
+    retries = {f"{key}: {n}": n for key, n in given.items()}
     for entry in mappings(whole.get("model_list")):
         params = mapping(entry.get("litellm_params"))
         for key in ("num_retries", "max_retries"):
-            if _is_count(params.get(key)):
-                retries.append(f"{key}: {params[key]} of model {entry.get('model_name')}")
-    if retries:
-        yield f"{'; '.join(retries)}: attempts multiply with the proxy's own. Set it to 0."
-    if all(count is None for _, count in counts):  # 2 is the default of LiteLLM's router
+            retries[f"{key}: {params.get(key)} of model {entry.get('model_name')}"] = params.get(
+                key
+            )
+    # A file may give a number as a string.
+    wrong = [what for what, n in retries.items() if str(n).isdecimal() and int(n) > 0]
+    if wrong:
+        yield f"{'; '.join(wrong)}: attempts multiply with the proxy's own. Set it to 0."
+    if not any(n is not None for n in given.values()):  # 2 is the default of LiteLLM's router
         yield (
             "router_settings.num_retries is not set, which means 2: attempts multiply with the "
             "proxy's own. Set to 0."
@@ -51,7 +52,3 @@ def on_litellm(config: Any) -> Iterator[str]:
             "router_settings.disable_cooldowns is not true: after a single 404 from a tier's only "
             "server LiteLLM answers 429 for a while without asking it. Set to true."
         )
-
-
-def _is_count(value: Any) -> bool:
-    return str(value).isdecimal() and int(value) > 0

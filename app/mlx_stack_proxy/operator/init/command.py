@@ -20,21 +20,14 @@ from urllib.parse import urlsplit
 import orjson
 import yaml
 
+from ...printable import without_credentials
 from ...settings import UpstreamSettings
 from ...settings_source import DEFAULT_FILE, from_mapping
 from .. import CommandError, say
 from ..local_stack.run_directory import shown, take_key
 from ..prober import LiteLLM, NoModels
 from .advice import on_litellm
-from .model_groups import (
-    Groups,
-    filled_in,
-    from_entries,
-    from_info,
-    from_model_list,
-    from_stack,
-    mapping,
-)
+from .model_groups import Groups, filled_in, from_entries, from_model_list, from_stack, mapping
 from .proposal import LITELLM_LINES, Proposal, health_url, propose, text_of
 
 MLX_STACK = Path("~/.mlx-stack")
@@ -49,21 +42,14 @@ def add_init(parser: argparse.ArgumentParser) -> None:
         "Read LiteLLM's lists of models and write a configuration with a tier for each suitable "
         "model. Calls no model and changes no other file."
     )
-    parser.add_argument(
-        "--base-url", default=_DEFAULT.base_url, help="LiteLLM's address (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--litellm-config",
-        metavar="FILE",
-        help="LiteLLM's configuration (default: ~/.mlx-stack/litellm.yaml, if it exists)",
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print the file, write nothing")
-    parser.add_argument(
-        "--inside",
-        action="store_true",
-        help="for the reliability layer inside LiteLLM; also print what LiteLLM's file needs",
-    )
-    parser.add_argument("--force", action="store_true", help="overwrite an existing file")
+    add = parser.add_argument
+    add("--base-url", default=_DEFAULT.base_url, help="LiteLLM's address (default: %(default)s)")
+    text = "LiteLLM's configuration (default: ~/.mlx-stack/litellm.yaml, if it exists)"
+    add("--litellm-config", metavar="FILE", help=text)
+    add("--dry-run", action="store_true", help="print the file, write nothing")
+    text = "for the reliability layer inside LiteLLM; also print what LiteLLM's file needs"
+    add("--inside", action="store_true", help=text)
+    add("--force", action="store_true", help="overwrite an existing file")
     parser.set_defaults(run=run)
 
 
@@ -71,38 +57,35 @@ def run(args: argparse.Namespace) -> int:
     """Write the file, or show it. Raises ``CommandError`` if there is nothing to write."""
     output = Path(DEFAULT_FILE)
     if output.exists() and not (args.force or args.dry_run):
-        message = f"{output} exists; --force overwrites it, --dry-run only prints."
-        raise CommandError(message)
+        raise CommandError(f"{output} exists; --force overwrites it, --dry-run only prints.")
     settings = from_mapping({"upstream": {"base_url": args.base_url}}, "--base-url")
     base_url = settings.upstream.base_url
     key_file = take_key(os.environ, base_url)
-    inventory = asyncio.run(_look(base_url, args.litellm_config))
-    proposal = propose(inventory.groups)
-    _report(inventory, proposal)
+    found = _in_litellms_file(args.litellm_config)
+    asyncio.run(_look(found, base_url))
+    proposal = propose(found.groups)
+    _report(found, proposal)
     if not proposal.tiers:
         raise CommandError(
             "No model was found for a tier. LiteLLM has to run and to list its models, or "
             "name its file with --litellm-config; `mlx-stack-proxy up` starts a whole stack of its "
             "own."
         )
-    upstream = {"base_url": base_url, "api_key_env": inventory.key_variable}
+    upstream = {"base_url": base_url, "api_key_env": found.key_variable}
     changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
     port = urlsplit(base_url).port or _HTTP_PORT
-    text = text_of(proposal, changed, inventory.sources, port if args.inside else None)
+    text = text_of(proposal, changed, found.sources, port if args.inside else None)
     from_mapping(yaml.safe_load(text), "the proposal")  # it loads
     if args.dry_run:
         sys.stdout.write(text)
         return 0
     output.write_text(text, encoding="utf-8")
-    if args.inside:
-        _show_next_inside(output, base_url)
-    else:
-        _show_next(inventory.key_variable, key_file)
+    _show_next(found.key_variable, key_file, base_url if args.inside else "")
     return 0
 
 
 @dataclass(slots=True)
-class Inventory:
+class _Found:
     """The models and files that were found; :func:`_look` fills the fields in step by step."""
 
     groups: Groups = field(default_factory=dict)
@@ -113,45 +96,42 @@ class Inventory:
     key_variable: str = _DEFAULT.api_key_env or ""  # the variable with LiteLLM's key
 
 
-def _with_litellms_file(path: str | None) -> Inventory:
+def _in_litellms_file(path: str | None) -> _Found:
+    """Read LiteLLM's file; None means mlx-stack's, if there is one. Raises ``CommandError``."""
     file = Path(path or MLX_STACK / "litellm.yaml").expanduser()
     if path is None and not file.exists():
-        return Inventory()
-    return Inventory(config=_parsed(file), file=shown(file), sources=[shown(file)])
+        return _Found()
+    return _Found(config=_parsed(file), file=shown(file), sources=[shown(file)])
 
 
-async def _look(base_url: str, litellm_config: str | None) -> Inventory:
-    """Look everywhere. Raises :class:`CommandError` if LiteLLM's file can't be used.
-
-    ``litellm_config``: LiteLLM's file; None means mlx-stack's, if there is one.
-    """
-    found = _with_litellms_file(litellm_config)
+async def _look(found: _Found, base_url: str) -> None:
+    """Add what the stack's file and LiteLLM itself say."""
     in_file = from_entries(mapping(found.config).get("model_list"))
-    in_stack, live = _stack(found), Groups()
+    in_stack, live, where = _stack(found), Groups(), f"LiteLLM at {without_credentials(base_url)}"
     litellm = LiteLLM(UpstreamSettings(base_url=base_url), _key(found), found.key_variable)
     async with contextlib.aclosing(litellm):
         try:
             listed = from_model_list(orjson.loads(await litellm.models()))
-            found.sources.insert(0, f"LiteLLM at {base_url}")
-            details = from_info(await litellm.details())
+            found.sources.insert(0, where)
+            details = from_entries(mapping(await litellm.details()).get("data"))
             live = filled_in({name: details.get(name, listed[name]) for name in listed}, listed)
         except NoModels as error:
-            what = f"LiteLLM at {base_url}: {error}. To do: {error.next_step}."
-            found.remarks.append(what)
+            found.remarks.append(f"{where}: {error}. To do: {error.next_step}.")
         if missing := ", ".join(name for name in in_file if live and name not in live):
             message = f"In {found.file}, but not listed by LiteLLM: {missing}."
             found.remarks.append(f"{message} Was it started with that file?")
-        groups = found.groups = filled_in(live or in_file or in_stack, in_file, in_stack)
-        urls = {name: url for name, group in groups.items() if (url := health_url(group, base_url))}
-        asked = (litellm.upstream.answers(url, _HEALTH_SECONDS) for url in urls.values())
-        answers = zip(urls.items(), await asyncio.gather(*asked), strict=True)
-        groups |= {
-            name: replace(groups[name], health_url=url) for (name, url), yes in answers if yes
-        }
-    return found
+        found.groups = filled_in(live or in_file or in_stack, in_file, in_stack)
+
+        async def asked(group: Any) -> Any:
+            url = health_url(group, base_url)
+            answers = url and await litellm.upstream.answers(url, _HEALTH_SECONDS)
+            return replace(group, health_url=url if answers else "")
+
+        groups = await asyncio.gather(*map(asked, found.groups.values()))
+        found.groups = dict(zip(found.groups, groups, strict=True))
 
 
-def _stack(found: Inventory) -> Groups:
+def _stack(found: _Found) -> Groups:
     """Return the groups of mlx-stack's stack: the one called default, else the newest."""
     files = list((MLX_STACK / "stacks").expanduser().glob("*.yaml"))
     if not files:
@@ -175,7 +155,7 @@ def _parsed(file: Path) -> Any:
         raise CommandError(f"{file} is not valid YAML") from None
 
 
-def _key(found: Inventory) -> str | None:
+def _key(found: _Found) -> str | None:
     """Return LiteLLM's key from the environment or from its file, for our own questions only."""
     key = mapping(mapping(found.config).get("general_settings")).get("master_key")
     in_file = key if isinstance(key, str) and key else None
@@ -191,37 +171,36 @@ def _key(found: Inventory) -> str | None:
     return in_file
 
 
-def _report(inventory: Inventory, proposal: Proposal) -> None:
+def _report(found: _Found, proposal: Proposal) -> None:
     for tier in proposal.tiers:
         _say(f"tier {tier.name}: {tier.group.name} ({tier.note})", "      ")
-    for remark in (*inventory.remarks, *proposal.remarks):
+    for remark in (*found.remarks, *proposal.remarks):
         _say(f"- {remark}", "  ")
-    advice = list(on_litellm(inventory.config)) if inventory.file else []
+    advice = list(on_litellm(found.config)) if found.file else []
     if advice:
-        _say(f"In {inventory.file}, which is left as it is:")
+        _say(f"In {found.file}, which is left as it is:")
     for sentence in advice:
         _say(f"- {sentence}", "  ")
 
 
-def _show_next(key_variable: str, key_file: Path | None) -> None:
-    """Print the next steps. ``key_file``: the file with the key of a running ``up``'s LiteLLM."""
-    with_key = "" if key_file is None else f" --env-file {shown(key_file)}"
-    key_is_set = os.environ.get(key_variable) and key_file is None
+def _show_next(key_variable: str, key_file: Path | None, inside: str) -> None:
+    """Print the next steps. ``inside``: the URL of the LiteLLM that has the layer, or ""."""
+    if inside:
+        _say(f"Wrote {DEFAULT_FILE}. Next, in LiteLLM's own file:")
+        _copied(*LITELLM_LINES)
+        _say("and start LiteLLM where this package is installed, too, with")
+        _copied(f"export MLX_STACK_CONFIG={shlex.quote(str(Path(DEFAULT_FILE).resolve()))}")
+        _say(f"Agents go on asking LiteLLM, at {inside}/v1.")
+        return
     _say(f"Wrote {DEFAULT_FILE}. Next:")
+    key_is_set = os.environ.get(key_variable) and key_file is None
     _copied(
         "mlx-stack-proxy check",
-        f"mlx-stack-proxy serve{with_key}",
+        # The key of a running `up`'s LiteLLM is in a file.
+        f"mlx-stack-proxy serve{f' --env-file {shown(key_file)}' if key_file else ''}",
         "export OPENAI_BASE_URL=http://127.0.0.1:4100/v1    # for the agents",
         *([f"export OPENAI_API_KEY=${key_variable}"] if key_is_set else []),
     )
-
-
-def _show_next_inside(output: Path, base_url: str) -> None:
-    _say(f"Wrote {output}. Next, in LiteLLM's own file:")
-    _copied(*LITELLM_LINES)
-    _say("and start LiteLLM where this package is installed, too, with")
-    _copied(f"export MLX_STACK_CONFIG={shlex.quote(str(output.resolve()))}")
-    _say(f"Agents go on asking LiteLLM, at {base_url}/v1.")
 
 
 def _say(text: str, indent: str = "") -> None:

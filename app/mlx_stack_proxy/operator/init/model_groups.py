@@ -26,7 +26,9 @@ _LOCAL_PROVIDERS = frozenset(
 )
 _CONTAINER_HOSTS = frozenset({"host.docker.internal", "host.containers.internal"})
 _NETWORK_NAMES = (".local", ".lan", ".internal", ".home.arpa")
-_NOT_CHAT = re.compile(r"embed|rerank|whisper|(^|[-_/])tts|stable-diffusion|moderation", re.I)
+_NOT_CHAT = re.compile(
+    r"embed|rerank|whisper|(^|[-_/])tts|stable-diffusion|moderation", re.IGNORECASE | re.MULTILINE
+)
 # `8b`, `0.8b`, `8x7b`; not the active part of `30b-a3b`, and not `4bit`.
 _BILLIONS = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)b(?![a-z0-9])", re.I)
 
@@ -72,13 +74,13 @@ class ModelGroup:
         """Whether the group answers chat completions; without a ``mode``, judged by its names."""
         if self.mode is not None:
             return self.mode in ("chat", "completion", "responses")
-        return not any(_NOT_CHAT.search(name) for name in self._names())
+        return not _NOT_CHAT.search(self._names)
 
     @property
     def billions(self) -> float | None:
         """Billions of parameters: the largest number in the names; None if they have none."""
-        matches = [match for name in self._names() for match in _BILLIONS.finditer(name)]
-        return max((int(match[1] or 1) * float(match[2]) for match in matches), default=None)
+        sizes = _BILLIONS.findall(self._names)
+        return max((int(count or 1) * float(size) for count, size in sizes), default=None)
 
     @property
     def place(self) -> Place:
@@ -87,8 +89,9 @@ class ModelGroup:
         order: tuple[Place, ...] = ("cloud", "unknown", "network", "here")
         return next((place for place in order if place in places), "unknown")
 
-    def _names(self) -> list[str]:
-        return [self.name, *(deployment.model for deployment in self.deployments)]
+    @property
+    def _names(self) -> str:
+        return "\n".join([self.name, *(deployment.model for deployment in self.deployments)])
 
 
 Groups = dict[str, ModelGroup]
@@ -120,34 +123,26 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def from_entries(entries: Any) -> Groups:
-    by_name: dict[str, list[Mapping[str, Any]]] = {}
+    """Return the groups of entries; the smallest of the windows in a group's entries counts."""
+    groups: Groups = {}
     for entry in mappings(entries):
-        name = entry.get("model_name")
-        if isinstance(name, str) and name:
-            by_name.setdefault(name, []).append(entry)
-    return {name: _group(name, namesakes) for name, namesakes in by_name.items()}
-
-
-def _group(name: str, entries: list[Mapping[str, Any]]) -> ModelGroup:
-    """Return the group of these entries; the smallest of their windows counts."""
-    deployments = []
-    for params in (mapping(entry.get("litellm_params")) for entry in entries):
+        name, info = entry.get("model_name"), mapping(entry.get("model_info"))
+        if not isinstance(name, str) or not name:
+            continue
+        group, params = groups.get(name, ModelGroup(name)), mapping(entry.get("litellm_params"))
         model, base = params.get("model"), params.get("api_base") or params.get("base_url")
-        if isinstance(model, str):
-            deployments.append(Deployment(model, base if isinstance(base, str) else None))
-    infos = [mapping(entry.get("model_info")) for entry in entries]
-    windows = [window for info in infos if (window := info.get("max_input_tokens")) is not True]
-    return ModelGroup(
-        name,
-        tuple(deployments),
-        min((int(n) for n in windows if isinstance(n, (int, float)) and n >= 1), default=None),
-        next((mode for info in infos if isinstance(mode := info.get("mode"), str)), None),
-        any(info.get("supports_reasoning") is True for info in infos),
-    )
-
-
-def from_info(body: Any) -> Groups:
-    return from_entries(mapping(body).get("data"))
+        one = Deployment(str(model), base if isinstance(base, str) else None)
+        window, mode = info.get("max_input_tokens"), info.get("mode")
+        known = isinstance(window, (int, float)) and window is not True and window >= 1
+        windows = filter(None, [group.window, int(window) if known else None])
+        groups[name] = ModelGroup(
+            name,
+            (*group.deployments, one) if isinstance(model, str) else group.deployments,
+            min(windows, default=None),
+            group.mode or (mode if isinstance(mode, str) else None),
+            group.reasoning or info.get("supports_reasoning") is True,
+        )
+    return groups
 
 
 def from_model_list(body: Any) -> Groups:
@@ -158,22 +153,15 @@ def from_model_list(body: Any) -> Groups:
 
 def from_stack(stack: Any) -> Groups:
     """Return the groups of an mlx-stack ``stacks/*.yaml``: a server on a port for each tier."""
-    return from_entries(
-        [
-            {
-                "model_name": tier.get("name"),
-                "litellm_params": {
-                    "model": f"openai/{tier.get('model')}",
-                    "api_base": f"http://localhost:{tier['port']}/v1",
-                },
-                "model_info": {
-                    "supports_reasoning": "reasoning_parser" in mapping(tier.get("vllm_flags"))
-                },
-            }
-            for tier in mappings(mapping(stack).get("tiers"))
-            if isinstance(tier.get("port"), int)
-        ]
-    )
+    entries = []
+    for tier in mappings(mapping(stack).get("tiers")):
+        if isinstance(port := tier.get("port"), int):
+            base, model = f"http://localhost:{port}/v1", f"openai/{tier.get('model')}"
+            thinks = "reasoning_parser" in mapping(tier.get("vllm_flags"))
+            params = {"model": model, "api_base": base}
+            entry = {"model_name": tier.get("name"), "litellm_params": params}
+            entries.append({**entry, "model_info": {"supports_reasoning": thinks}})
+    return from_entries(entries)
 
 
 def filled_in(first: Groups, *others: Groups) -> Groups:
