@@ -28,7 +28,7 @@ def on_litellm(config: Any) -> Iterator[str]:
                 key
             )
     # A file may give a number as a string.
-    wrong = [what for what, n in retries.items() if str(n).isdecimal() and int(n) > 0]
+    wrong = [what for what, n in retries.items() if str(n).isdecimal() and int(str(n)) > 0]
     if wrong:
         yield f"{'; '.join(wrong)}: attempts multiply with the proxy's own. Set it to 0."
     if not any(n is not None for n in given.values()):  # 2 is the default of LiteLLM's router

@@ -132,7 +132,8 @@ def from_entries(entries: Any) -> Groups:
         group, params = groups.get(name, ModelGroup(name)), mapping(entry.get("litellm_params"))
         model, base = params.get("model"), params.get("api_base") or params.get("base_url")
         one = Deployment(str(model), base if isinstance(base, str) else None)
-        window, mode = info.get("max_input_tokens"), info.get("mode")
+        window: Any = info.get("max_input_tokens")
+        mode = info.get("mode")
         known = isinstance(window, (int, float)) and window is not True and window >= 1
         windows = filter(None, [group.window, int(window) if known else None])
         groups[name] = ModelGroup(

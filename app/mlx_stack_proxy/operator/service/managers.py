@@ -288,7 +288,9 @@ class Systemd(Manager):
         program, *arguments = spec.command
         if re.search(r"[\"'\\]", program):
             raise CommandError(f"{program}: systemd runs no program whose path has quotes in it")
-        for word in () if self._user else (program, Path(sys.executable).resolve(), *arguments):
+        for word in (
+            () if self._user else (program, str(Path(sys.executable).resolve()), *arguments)
+        ):
             if place := next((one for one in _HIDDEN if Path(word).is_relative_to(one)), None):
                 raise CommandError(
                     f"{word} is below {place}, which a system service does not see: "
