@@ -122,6 +122,6 @@ def _tier(model: str, backend: Backend, *, faults: bool) -> dict[str, Any]:
     if faults and served is not None:
         # As `mlx-stack-proxy up` sets it. A server that answers is waited for, so the whole reply
         # needs a limit; the agent waits for 60 s.
-        settings["health_url"] = served.health_url
+        settings["health_url"] = f"{served.base_url}/health"
         settings["total_timeout"] = WHOLE_SECONDS
     return settings
