@@ -192,6 +192,7 @@ NEVER = "(?!)"  # a pattern that matches nothing
 # Reads what follows a call's head, with the pattern of marks before which arguments that can't be
 # read end.
 Body = Callable[[Source, Head, Stop], Reading]
+Check = Callable[[Source, int, int], bool]  # gets where a block of calls begins and ends
 
 
 def marked(
@@ -205,12 +206,14 @@ def marked(
     around: str = NEVER,
     where: Where = Where.MARK,
     follow: Follow | None = follow_mark,
+    check: Check | None = None,
 ) -> Format:
-    """Make the row of a format with marks: calls of a head, a body and closing marks each.
+    """Make the row of a format whose calls consist of a head, a body and closing marks each.
 
     ``head``, ``ends`` and ``stop`` are patterns: what stands before a call's arguments (the group
     ``name`` is the tool's); the marks that close a call, each of which may be missing; and further
     marks before which arguments that can't be read end. ``around``: marks that close all calls.
+    ``check``: whether a block of calls counts; without it, each opener begins a block of its own.
     """
     heads = re.compile(head)
     stops = re.compile(f"{ends}|{stop}")
@@ -219,21 +222,30 @@ def marked(
     def read(src: Source, start: int) -> Block | None:
         def read_one(pos: int) -> Reading:
             pos = skip_space(src.text, pos)
-            if pos > start and src.text.startswith(openers, pos):
-                return None  # the next call is a block of its own
+            if check is None and pos > start and src.text.startswith(openers, pos):
+                return None
             match = heads.match(src.text, pos)
             reading = body(src, match, stops) if match else None
-            if reading is None:
-                return None
-            calls, end = reading
-            while closing := closer.match(src.text, skip_space(src.text, end)):
-                end = closing.end()
-            return calls, end
+            return reading and (reading[0], after(closer, src.text, reading[1]))
 
         calls, end = read_all(read_one, start)
-        return Block(end, tuple(calls)) if calls else None
+        counts = calls and (check is None or check(src, start, end))
+        return Block(end, tuple(calls)) if counts else None
 
     return Format(name, openers, read, where, follow, re.compile(ends))
+
+
+def fitting(body: Body) -> Body:
+    """Read only a call whose arguments its tool takes: it declares all, and requires no other."""
+
+    def read(src: Source, head: Head, stop: Stop) -> Reading:
+        reading = body(src, head, stop)
+        call = reading[0][0] if reading else None
+        arguments = json_object(call.arguments) if call else None
+        fits = call and arguments is not None and src.tools.takes(call.name, arguments)
+        return reading if fits else None
+
+    return read
 
 
 def read_all(read_one: Callable[[int], Reading], start: int) -> tuple[list[Call], int]:

@@ -12,6 +12,7 @@ from ..tools import ToolSet
 from .base import (
     MAX_CALLS,
     Block,
+    Check,
     Format,
     Source,
     Where,
@@ -95,29 +96,32 @@ def read(src: Source, start: int) -> Block | None:
 
 # A reply may begin in the middle of its header, because the prompt ends with the speaker's role;
 # and some servers remove the tokens.
-_GLUED = "assistantcommentary to=functions."
-_BARE = marked(
-    "harmony",
-    ("to=functions.", "commentary to=functions."),
-    r"(?:assistant)?(?:commentary )?to=functions\.(?P<name>[\w.-]++)\s*+"
-    r"(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>\s*+)?(?:json|code)?\s*+(?:<\|message\|>\s*+)?(?=\{)",
-    read_json,
-    _CLOSERS,
-    stop=r"<\|(?:start|channel)\|>",
-    where=Where.LINE,
-    follow=None,
-)
 
 
-def _read_glued(src: Source, start: int) -> Block | None:
-    """Read a header that is glued to the thought before it, or that begins the reply."""
+def _is_header(src: Source, start: int, end: int) -> bool:
+    """Whether a header without tokens is glued to the thought before it, or begins the reply."""
     is_glued = start > src.floor and not src.text[start - 1].isspace()
-    return _BARE.read(src, start) if is_glued or begins_reply(src.text, start, src.floor) else None
+    return is_glued or begins_reply(src.text, start, src.floor)
+
+
+def _bare(openers: tuple[str, ...], where: Where, check: Check | None) -> Format:
+    return marked(
+        "harmony",
+        openers,
+        r"(?:assistant)?(?:commentary )?to=functions\.(?P<name>[\w.-]++)\s*+"
+        r"(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>\s*+)?(?:json|code)?\s*+(?:<\|message\|>\s*+)?(?=\{)",
+        read_json,
+        _CLOSERS,
+        stop=r"<\|(?:start|channel)\|>",
+        where=where,
+        follow=None,
+        check=check,
+    )
 
 
 FORMATS = (
     Format("harmony", (CHANNEL, START), read, follow=follow, cleans=True),
     Format("harmony", (MESSAGE,), read, follow=follow_headless, cleans=True),
-    _BARE,
-    Format("harmony", (_GLUED,), _read_glued),
+    _bare(("to=functions.", "commentary to=functions."), Where.LINE, None),
+    _bare(("assistantcommentary to=functions.",), Where.MARK, _is_header),
 )

@@ -16,7 +16,8 @@ from ...wire.json_text import write
 from ..tools import ToolSet
 from .base import (
     FENCES,
-    Block,
+    Check,
+    Follow,
     Format,
     Head,
     Reading,
@@ -27,6 +28,7 @@ from .base import (
     end_or,
     json_members,
     json_object,
+    marked,
     read_all,
     skip_space,
 )
@@ -47,9 +49,8 @@ Members = Mapping[str, Any]
 Shape = Callable[[Members], list[Call]]
 
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*\w*[ \t]*\r?\n?")
-_NEXT = re.compile(r"[\s,;\[\]}]*(?=\{)")
 # Chat templates that escape their own braces show models a call as `{{"name": …}}`.
-_SURPLUS = re.compile(r"\{{0,3}(?=\{(?!\{))")
+_NEXT = re.compile(r"[\s,;\[\]}]*+\{{0,3}(?=\{(?!\{))")
 DOUBLED = re.compile(r"\{\{\s*+\\?[\"']name\\?[\"']\s*+:")
 # Surplus closing brackets after an object; they don't stay in the reply's text.
 _CLOSERS = r"(?:\s*+[\]}])*+"
@@ -149,22 +150,18 @@ def read_calls(src: Source, pos: int, stop: Stop | None = None, shape: Shape = e
 
     def read_one(at: int) -> Reading:
         begun = _NEXT.match(text, at)
-        return _read_object(src, begun.end(), stop, shape) if begun else None
+        if begun is None:
+            return None
+        at = begun.end()
+        if (reading := json_members(src, at)) is None:
+            return _read_broken(src, at, stop) if stop else None
+        calls = shape(reading[0])
+        if not calls:
+            src.spend(reading[1] - at)
+        return (calls, reading[1]) if calls else None
 
     calls, end = read_all(read_one, end)
     return (calls, end_or(_REST.match(text, end), end)) if calls else None
-
-
-def _read_object(src: Source, pos: int, stop: Stop | None, shape: Shape) -> Reading:
-    pos = end_or(_SURPLUS.match(src.text, pos), pos)
-    reading = json_members(src, pos)
-    if reading is not None:
-        calls = shape(reading[0])
-        if calls:
-            return calls, reading[1]
-        src.spend(reading[1] - pos)
-        return None
-    return _read_broken(src, pos, stop) if stop else None
 
 
 def _read_broken(src: Source, pos: int, stop: Stop) -> Reading:
@@ -228,15 +225,8 @@ _BEHIND_UNKNOWN = tuple(
     f',"{key}":{opening}' for key in ("arguments", "parameters") for opening in ("{", '"{')
 )
 _SPACE_OR_QUOTE = str.maketrans({**dict.fromkeys(" \t\r\n"), "'": '"'})
-_PLAIN = ("```", "```json", "```xml")  # general fences, in which any JSON may stand
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
-_STOP = re.compile("```|</tool_call>")
-_TOOLS = "<tools>"
-# Some put each object there into an element of its own.
-_NEXT_IN_TOOLS = re.compile(r"(?:[\s,]|</?function>)*+(?=\{)")
 _IN_TOOLS = re.compile(r"\s*+<function>")
-_TOOLS_END = re.compile(r"(?:\s*+</function>)?+\s*+</tools>")
-_LEFT_OVER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=\n|\Z))?+")
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
@@ -264,38 +254,18 @@ def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
     return index == len(text) or (text[index] == "{" and follow(text, index + 1, tools))
 
 
-def _read_bare(src: Source, start: int) -> Block | None:
-    """Read objects, lists and fences in a row, up to a tool's definition or any other text.
-
-    They must be the whole reply, unless they begin with a fence for calls such as ``tool_call``.
-    """
-
-    def read_one(pos: int) -> Reading:
-        reading = read_calls(src, pos, _STOP, partial(_shape, src.tools))
-        return reading and (reading[0], end_or(_LEFT_OVER.match(src.text, reading[1]), reading[1]))
-
-    calls, end = read_all(read_one, start)
-    marked = src.text.startswith(FENCES, start)
-    if not calls or not (marked or _is_whole(src, start, end)):
-        return None
-    return Block(end, tuple(calls))
+def _read_bare(src: Source, head: Head, stop: Stop) -> Reading:
+    return read_calls(src, head.end(), stop, partial(_shape, src.tools))
 
 
 def _shape(tools: ToolSet, members: Members) -> list[Call]:
     return [] if is_definition(tools, members) else bare_envelope(members)
 
 
-def _read_in_tools(src: Source, start: int) -> Block | None:
-    """Read the calls among the definitions in ``<tools>``, if that is the whole reply."""
-
-    def read_one(pos: int) -> Reading:
-        begun = _NEXT_IN_TOOLS.match(src.text, pos)
-        reading = json_members(src, begun.end()) if begun else None
-        return reading and (_shape(src.tools, reading[0]), reading[1])
-
-    calls, end = read_all(read_one, start + len(_TOOLS))
-    end = end_or(_TOOLS_END.match(src.text, end), end)
-    return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
+def _read_in_tools(src: Source, head: Head, stop: Stop) -> Reading:
+    """Read a definition, which is no call, or a call among the definitions."""
+    reading = json_members(src, head.end())
+    return reading and (_shape(src.tools, reading[0]), reading[1])
 
 
 def _follow_in_tools(text: str, pos: int, tools: ToolSet) -> bool:
@@ -320,9 +290,36 @@ def _is_whole(src: Source, start: int, end: int) -> bool:
     )
 
 
+def _bare(
+    name: str, openers: tuple[str, ...], where: Where, follow: Follow, check: Check | None
+) -> Format:
+    return marked(
+        name,
+        openers,
+        "",
+        _read_bare,
+        stop="```|</tool_call>",
+        around=r"\]|</tool_call>|`{3,}+[ \t]*+(?=\n|\Z)",
+        where=where,
+        follow=follow,
+        check=check,
+    )
+
+
 FORMATS = (
-    Format("json_fence", (*_PLAIN, *FENCES), _read_bare, Where.FENCE, follow_list),
-    Format("bare_json", ("{",), _read_bare, Where.JSON, follow),
-    Format("bare_json", ("[",), _read_bare, Where.JSON, follow_list),
-    Format("bare_json", (_TOOLS,), _read_in_tools, Where.JSON, _follow_in_tools),
+    _bare("json_fence", ("```", "```json", "```xml"), Where.FENCE, follow_list, _is_whole),
+    _bare("json_fence", FENCES, Where.FENCE, follow_list, None),
+    _bare("bare_json", ("{",), Where.JSON, follow, _is_whole),
+    _bare("bare_json", ("[",), Where.JSON, follow_list, _is_whole),
+    marked(
+        "bare_json",
+        ("<tools>",),
+        # Some put each object there into an element of its own.
+        r"(?:<tools>)?(?:[\s,]|</?function>)*+(?=\{)",
+        _read_in_tools,
+        "</(?:function|tools)>",
+        where=Where.JSON,
+        follow=_follow_in_tools,
+        check=Source.is_whole_reply,
+    ),
 )

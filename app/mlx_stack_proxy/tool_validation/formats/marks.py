@@ -90,10 +90,7 @@ def _python(name: str, opener: str, closer: str, head: str = "") -> Format:
     # A special token begins a call; prose may mention the other marks.
     follow = None if opener[:2] == "<|" else python_calls.follow
     head = head or re.escape(opener)
-
-    def body(src: Source, head: Head, stop: Stop) -> Reading:
-        return python_calls.read_calls(src, head.end())
-
+    body = python_calls.read_list
     return marked(name, (opener,), head, body, re.escape(closer), follow=follow)
 
 

@@ -7,7 +7,6 @@ They stand bare (Llama 3.2), in the marks of several formats, or, as Gemma 2/3 w
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import Any
 
 from ...wire.call import Call
@@ -18,15 +17,18 @@ from ..tools import ToolSet
 from .base import (
     BRACKETS,
     FENCES,
-    Block,
+    Follow,
     Format,
+    Head,
     Reading,
     Source,
+    Stop,
     Where,
     begins_reply,
     end_or,
+    fitting,
     json_members,
-    json_object,
+    marked,
     read_all,
     skip_space,
 )
@@ -117,10 +119,9 @@ def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
     return bracket and tools.tool_named(name[0].removesuffix(".call")) is not None
 
 
-def _read_list(src: Source, start: int) -> Block | None:
-    """Read ``[a(x=1), b()]``, or several such lists, if they are the whole reply."""
-    calls, end = read_all(partial(read_calls, src), start)
-    return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
+def read_list(src: Source, head: Head, stop: Stop) -> Reading:
+    """Read Python calls after a head."""
+    return read_calls(src, head.end())
 
 
 # A call without any mark, which is the whole reply: `name(city="Paris")`, `call:name{city:Paris}`,
@@ -143,68 +144,64 @@ def follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
     return name[0] in tools and (index == len(text) or bool(_ARGUMENTS.match(text, name.end())))
 
 
-def _read_whole(src: Source, start: int) -> Block | None:
-    """Read calls of offered tools with arguments that they take, and nothing else."""
-
-    def read_one(pos: int) -> Reading:
-        index = pos + len(_CALL) * src.text.startswith(_CALL, pos)
-        reading = read_call(src, index) or _read_object(src, index)
-        if reading is None:
-            return None
-        (call,), end = reading
-        arguments = json_object(call.arguments)
-        fits = arguments is not None and src.tools.takes(call.name, arguments)
-        return ([call], end_or(_NEXT.match(src.text, end), end)) if fits else None
-
-    calls, end = read_all(read_one, start)
-    return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
-
-
 _BARE_VALUES = re.compile(r"\{[^{}\[\]\"'\n]{1,1000}+\}")
 _BARE_VALUE = re.compile(r"(?<![\w.-])([\w.-]++)\s*+:\s*+([^,{}]++)")
-_NEXT = re.compile(r"\s*+(?:>>>)?+\s*+")
 
 
-def _read_object(src: Source, pos: int) -> Reading:
-    name = NAME.match(src.text, pos)
-    opening = skip_space(src.text, name.end()) if name else pos
-    if name is None or not src.text.startswith("{", opening):
+def _read_whole(src: Source, head: Head, stop: Stop) -> Reading:
+    """Read Python's arguments, JSON, or an object of bare values after a tool's name."""
+    if (reading := read_call(src, head.start("name"))) is not None:
+        return reading
+    if not src.text.startswith("{", head.end()):
         return None
-    if (reading := json_members(src, opening)) is not None:
-        return [Call(name[0], write(reading[0]))], reading[1]
-    if (bare := _BARE_VALUES.match(src.text, opening)) is None:
+    if (members := json_members(src, head.end())) is not None:
+        return [Call(head["name"], write(members[0]))], members[1]
+    if (bare := _BARE_VALUES.match(src.text, head.end())) is None:
         return None
-    schema, values = src.tools.schema_of(name[0]), {}
+    schema, values = src.tools.schema_of(head["name"]), {}
     for pair in _BARE_VALUE.finditer(bare[0]):
         values[pair[1]] = typed(pair[2].strip(), types_of(schema.properties.get(pair[1])))
-    return [Call(name[0], write(values))], bare.end()
+    return [Call(head["name"], write(values))], bare.end()
 
 
 # Its opener is an offered tool's name at the reply's beginning, so the row lists none.
-WHOLE = Format("bare_call", (), _read_whole, Where.JSON, follow_whole)
+WHOLE = marked(
+    "bare_call",
+    (),
+    rf"(?:{_CALL})?(?P<name>{NAME.pattern})\s*+",
+    fitting(_read_whole),
+    ">>>",
+    where=Where.JSON,
+    follow=follow_whole,
+    check=Source.is_whole_reply,
+)
 
 # Code that only calls tools
 
 _OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
 # Code that may stand before a call: comments, `x =`, `print(`; and after it: `)`, `print(x)`.
 _STATEMENT = re.compile(r"(?:[\s;]|#[^\n]*+\n)*+(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
-_PRINTED = re.compile(r"\s*+\)?(?:\s*+print\(\s*+\w++\s*+\))?")
-_CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")
 
 
-def _read_code(src: Source, start: int) -> Block | None:
-    """Read the calls of a fence that holds only calls, or those after ``tool_code``."""
-    text = src.text
+def _is_closed(src: Source, start: int, end: int) -> bool:
+    """Whether code ends that has to: in a fence."""
+    fenced = src.text.startswith("```", start)
+    return not fenced or end == len(src.text) or src.text[start:end].rstrip().endswith("```")
 
-    def read_one(pos: int) -> Reading:
-        reading = read_calls(src, end_or(_STATEMENT.match(text, pos), pos))
-        return reading and (reading[0], end_or(_PRINTED.match(text, reading[1]), reading[1]))
 
-    calls, end = read_all(read_one, end_or(_OPENING.match(text, start), start))
-    closed = _CLOSING.match(text, end)
-    if not calls or (closed is None and text.startswith("```", start)):
-        return None
-    return Block(closed.end() if closed else end, tuple(calls))
+def _code(openers: tuple[str, ...], where: Where, follow: Follow | None = None) -> Format:
+    """Make the row of code that calls tools, in a fence or after ``tool_code``."""
+    return marked(
+        "gemma_tool_code",
+        openers,
+        rf"(?:{_OPENING.pattern})?{_STATEMENT.pattern}",
+        read_list,
+        r"\)|print\(\s*+\w++\s*+\)",
+        around=r"```[ \t]*+(?=\n|\Z)",
+        where=where,
+        follow=follow,
+        check=_is_closed,
+    )
 
 
 def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
@@ -225,8 +222,16 @@ def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 FORMATS = (
-    Format("pythonic", ("[",), _read_list, Where.JSON, follow),
-    Format("gemma_tool_code", FENCES, _read_code, Where.FENCE),
+    marked(
+        "pythonic",
+        ("[",),
+        "",
+        read_list,
+        where=Where.JSON,
+        follow=follow,
+        check=Source.is_whole_reply,
+    ),
+    _code(FENCES, Where.FENCE),
     # Such a fence stays text, which is doubted once all of it has come.
     Format(
         "gemma_tool_code",
@@ -235,5 +240,5 @@ FORMATS = (
         Where.FENCE,
         _follow_fenced,
     ),
-    Format("gemma_tool_code", ("tool_code",), _read_code, Where.LINE, _follow_code),
+    _code(("tool_code",), Where.LINE, _follow_code),
 )

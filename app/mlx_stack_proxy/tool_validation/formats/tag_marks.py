@@ -15,7 +15,6 @@ from ..tools import ToolSet
 from . import python_calls
 from .base import (
     LITTER,
-    NEVER,
     Block,
     Format,
     Head,
@@ -25,7 +24,7 @@ from .base import (
     Where,
     after,
     end_or,
-    json_object,
+    fitting,
     marked,
     one_of,
     skip_space,
@@ -287,24 +286,13 @@ FORMATS = (
 # A name of two words: words and HTML elements of one are too common in texts.
 OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
 
-_OPENING = re.compile(_OWN)
 
-
-def _read_tool(src: Source, start: int) -> Block | None:
-    """Read a tool's own element with all required parameters."""
-    text, tag = src.text, _OPENING.match(src.text, start)
-    if tag is None or (start and text[start - 1] not in "\n>"):
-        return None
-    reading = _ELEMENTS.read(src, tag, re.compile(NEVER))
-    arguments = json_object(reading[0][0].arguments) if reading else None
-    if reading is None or arguments is None or not src.tools.takes(tag[1], arguments):
-        return None
-    calls, end = reading
-    if not text.endswith(f"</{tag[1]}>", 0, end) and text[end:].strip():
-        return None
-    if text.startswith("</", skip_space(text, after(LITTER, text, end))):
-        return None  # the element is a part of a document's element
-    return Block(end, tuple(calls))
+def _ends_element(src: Source, start: int, end: int) -> bool:
+    """Whether an element is closed or ends the text, and is no part of a document's element."""
+    text, tag = src.text, src.text[start + 1 : src.text.index(">", start)]
+    if not text.endswith(f"</{tag}>", start, end) and text[end:].strip():
+        return False
+    return not text.startswith("</", skip_space(text, after(LITTER, text, end)))
 
 
 def _follow_tool(text: str, pos: int, tools: ToolSet) -> bool:
@@ -316,4 +304,12 @@ def _follow_tool(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 # The openers are the tags of the request's tools, so the row lists none: `table.own_tags`.
-TOOL = Format("xml_elements", (), _read_tool, Where.LINE, _follow_tool)
+TOOL = marked(
+    "xml_elements",
+    (),
+    rf"(?<![^\n>]){_OWN}",
+    fitting(_ELEMENTS.read),
+    where=Where.LINE,
+    follow=_follow_tool,
+    check=_ends_element,
+)
