@@ -33,7 +33,7 @@ CLOSE: Final = 40  # characters before an object in which the tool's name may st
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 # The places where JSON or a Python call may begin.
-_JSON: Final = re.compile(r"\{(?=\s*+[\"'])")
+_JSON: Final = re.compile(r"(?=\{\s*+[\"'])")
 _CODE: Final = re.compile(rf"{_JSON.pattern}|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
 _ELEMENT: Final = re.compile(r"<([A-Za-z_][\w.-]{0,199}+)\b[^<>]{0,2000}(?:/>|>.*</\1>)", re.DOTALL)
 _KEY: Final = re.compile(r"<([A-Za-z_][\w.-]{0,199}+)>|\b([A-Za-z_][\w.-]{0,199}+)=")
@@ -158,7 +158,7 @@ def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str 
         named = (tools.tool_named(call.name) for call in certain[0]) if certain else ()
         if name := next(filter(None, named), None):
             return name  # whether its arguments are valid or not
-        reading = read_calls(src, index) if is_json else python_calls.read_calls(src, index)
+        reading = read_calls(src, index) if is_json else python_calls.read_calls(src, match)
         calls += reading[0] if reading else _after_name(src, index)
     for call in calls:
         name, arguments = tools.tool_named(call.name), json_object(call.arguments)

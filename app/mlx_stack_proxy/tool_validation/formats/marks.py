@@ -90,8 +90,7 @@ def _python(name: str, opener: str, closer: str, head: str = "") -> Format:
     # A special token begins a call; prose may mention the other marks.
     follow = None if opener[:2] == "<|" else python_calls.follow
     head = head or re.escape(opener)
-    body = python_calls.read_list
-    return marked(name, (opener,), head, body, re.escape(closer), follow=follow)
+    return marked(name, (opener,), head, python_calls.read_calls, re.escape(closer), follow=follow)
 
 
 _PYTHON_ROWS = (
@@ -220,8 +219,10 @@ _NAMED_ROWS = (
         r"<\|eot_id\|>",
         stop="\n>>>",
         where=Where.LINE,
-        # `>>>` alone is a quote or a Python prompt.
-        follow=partial(python_calls.follow_name, brackets="{"),
+        # `>>>` alone, or before a blank, is a quote or a Python prompt.
+        follow=lambda text, pos, tools: (
+            not text[pos : pos + 1].isspace() and python_calls.follow(text, pos, tools, "{")
+        ),
     ),
     marked(
         "llama_function_tag",

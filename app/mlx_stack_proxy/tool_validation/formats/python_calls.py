@@ -32,20 +32,20 @@ from .base import (
     read_all,
     skip_space,
 )
-from .tagged import typed, types_of
+from .tagged import typed_as
 
 NAME = re.compile(r"[^\W\d][\w.\-]*")
 _BETWEEN = re.compile(r"[\s,;]*")
 
 
-def read_calls(src: Source, pos: int) -> Reading:
-    """Read the Python calls from ``pos`` on, ``[a(x=1), b()]`` or ``a(x=1)``, and the index after.
+def read_calls(src: Source, head: Head, stop: Stop | None = None) -> Reading:
+    """Read the Python calls after a head, ``[a(x=1), b()]`` or ``a(x=1)``, and the index after.
 
     None if there is none, or if a list is not closed or holds anything but calls with literal
     arguments.
     """
     text = src.text
-    index = skip_space(text, pos)
+    index = skip_space(text, head.end())
     listed = text.startswith("[", index)
 
     def read_one(at: int) -> Reading:
@@ -66,15 +66,10 @@ def read_call(src: Source, pos: int) -> Reading:
         return None
     reader = JsonReader(src.text, opening, python=True)
     try:
-        arguments = reader.arguments()
+        bound = _bind(src, name[0], reader.arguments())
     except (Unreadable, RecursionError):
-        arguments = None
-    bound = (
-        None
-        if arguments is None or BRACKETS & reader.used.keys()
-        else _bind(src, name[0], arguments)
-    )
-    if bound is None:
+        bound = None
+    if bound is None or BRACKETS & reader.used.keys():
         src.spend(max(reader.position - pos, 0) + 1)
         return None
     # Llama 3.1 calls its built-in tools as `brave_search.call(query="…")`.
@@ -102,16 +97,16 @@ def _bind(src: Source, name: str, arguments: list[tuple[str | None, Any]]) -> di
     return {parameters[0]: value} if is_first else None
 
 
-def follow(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a call of one of the tools may begin at ``pos``: its name, then a bracket."""
-    return follow_name(text, skip_space(text, pos), tools, "(")
+def follow(text: str, pos: int, tools: ToolSet, brackets: str = "(", quotes: str = "") -> bool:
+    """Whether a tool's name, then one of ``brackets``, follows, or may once more text has come.
 
-
-def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
-    """Whether a tool's name, then one of ``brackets``, stands at ``pos`` or may still come."""
-    name = NAME.match(text, pos)
+    ``quotes``: marks of which one may stand before the name.
+    """
+    index = skip_space(text, pos)
+    index += text[index : index + 1] in [*quotes]
+    name = NAME.match(text, index)
     if name is None:
-        return pos == len(text)
+        return index == len(text)
     if name.end() == len(text):
         return len(name[0]) <= MAX_NAME
     index = skip_space(text, name.end())
@@ -119,16 +114,13 @@ def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
     return bracket and tools.tool_named(name[0].removesuffix(".call")) is not None
 
 
-def read_list(src: Source, head: Head, stop: Stop) -> Reading:
-    """Read Python calls after a head."""
-    return read_calls(src, head.end())
-
-
 # A call without any mark, which is the whole reply: `name(city="Paris")`, `call:name{city:Paris}`,
 # or, as Functionary writes it, the name and JSON on the next line.
 
 _CALL = "call:"
 _ARGUMENTS = re.compile(r"\s*+[({]\s*+(?:\Z|[\"'{}\[\])\d-]|[^\W\d]\w*+\s*+(?:[=:,)]|\Z))")
+_BARE_VALUES = re.compile(r"\{[^{}\[\]\"'\n]{1,1000}+\}")
+_BARE_VALUE = re.compile(r"(?<![\w.-])([\w.-]++)\s*+:\s*+([^,{}]++)")
 
 
 def follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
@@ -144,10 +136,6 @@ def follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
     return name[0] in tools and (index == len(text) or bool(_ARGUMENTS.match(text, name.end())))
 
 
-_BARE_VALUES = re.compile(r"\{[^{}\[\]\"'\n]{1,1000}+\}")
-_BARE_VALUE = re.compile(r"(?<![\w.-])([\w.-]++)\s*+:\s*+([^,{}]++)")
-
-
 def _read_whole(src: Source, head: Head, stop: Stop) -> Reading:
     """Read Python's arguments, JSON, or an object of bare values after a tool's name."""
     if (reading := read_call(src, head.start("name"))) is not None:
@@ -158,23 +146,17 @@ def _read_whole(src: Source, head: Head, stop: Stop) -> Reading:
         return [Call(head["name"], write(members[0]))], members[1]
     if (bare := _BARE_VALUES.match(src.text, head.end())) is None:
         return None
-    schema, values = src.tools.schema_of(head["name"]), {}
-    for pair in _BARE_VALUE.finditer(bare[0]):
-        values[pair[1]] = typed(pair[2].strip(), types_of(schema.properties.get(pair[1])))
-    return [Call(head["name"], write(values))], bare.end()
+    pairs = ((pair[1], pair[2].strip()) for pair in _BARE_VALUE.finditer(bare[0]))
+    return [
+        Call(head["name"], write(typed_as(src.tools.schema_of(head["name"]), pairs)))
+    ], bare.end()
 
 
 # Its opener is an offered tool's name at the reply's beginning, so the row lists none.
 WHOLE = marked(
-    "bare_call",
-    (),
-    rf"(?:{_CALL})?(?P<name>{NAME.pattern})\s*+",
-    fitting(_read_whole),
-    ">>>",
-    where=Where.JSON,
-    follow=follow_whole,
-    check=Source.is_whole_reply,
-)
+    "bare_call", (), rf"(?:{_CALL})?(?P<name>{NAME.pattern})\s*+", fitting(_read_whole), ">>>",
+    where=Where.JSON, follow=follow_whole, check=Source.is_whole_reply,
+)  # fmt: skip
 
 # Code that only calls tools
 
@@ -192,16 +174,10 @@ def _is_closed(src: Source, start: int, end: int) -> bool:
 def _code(openers: tuple[str, ...], where: Where, follow: Follow | None = None) -> Format:
     """Make the row of code that calls tools, in a fence or after ``tool_code``."""
     return marked(
-        "gemma_tool_code",
-        openers,
-        rf"(?:{_OPENING.pattern})?{_STATEMENT.pattern}",
-        read_list,
-        r"\)|print\(\s*+\w++\s*+\)",
-        around=r"```[ \t]*+(?=\n|\Z)",
-        where=where,
-        follow=follow,
-        check=_is_closed,
-    )
+        "gemma_tool_code", openers, rf"(?:{_OPENING.pattern})?{_STATEMENT.pattern}", read_calls,
+        r"\)|print\(\s*+\w++\s*+\)", around=r"```[ \t]*+(?=\n|\Z)",
+        where=where, follow=follow, check=_is_closed,
+    )  # fmt: skip
 
 
 def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
@@ -210,8 +186,7 @@ def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
     statement = _STATEMENT.match(text, opening.end()) if opening else None
     if statement is None:
         return skip_space(text, pos) == len(text)
-    tail = text[statement.end() :]
-    return "print(".startswith(tail) or follow(text, statement.end(), tools)
+    return "print(".startswith(text[statement.end() :]) or follow(text, statement.end(), tools)
 
 
 def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
@@ -221,24 +196,14 @@ def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
     return begins and (index == len(text) or follow_whole(text, index, tools))
 
 
+_FENCED = ("```python", "```py", "```")
 FORMATS = (
     marked(
-        "pythonic",
-        ("[",),
-        "",
-        read_list,
-        where=Where.JSON,
-        follow=follow,
-        check=Source.is_whole_reply,
+        "pythonic", ("[",), "", read_calls,
+        where=Where.JSON, follow=follow, check=Source.is_whole_reply,
     ),
     _code(FENCES, Where.FENCE),
     # Such a fence stays text, which is doubted once all of it has come.
-    Format(
-        "gemma_tool_code",
-        ("```python", "```py", "```"),
-        lambda src, start: None,
-        Where.FENCE,
-        _follow_fenced,
-    ),
+    Format("gemma_tool_code", _FENCED, lambda src, start: None, Where.FENCE, _follow_fenced),
     _code(("tool_code",), Where.LINE, _follow_code),
-)
+)  # fmt: skip

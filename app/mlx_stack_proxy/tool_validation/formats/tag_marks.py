@@ -8,6 +8,7 @@ the call, which may be named as the tool is.
 from __future__ import annotations
 
 import re
+from functools import partial
 
 from ...wire.call import Call
 from ...wire.json_text import write
@@ -30,7 +31,7 @@ from .base import (
     skip_space,
 )
 from .marks import DEEPSEEK_BEGIN, DEEPSEEK_CALL, DEEPSEEK_SEP, NAME
-from .tagged import Tags, typed, types_of
+from .tagged import Tags, typed_as
 
 _QUOTED = r"\"[^\"\n]*+\"|'[^'\n]*+'|[^\s>]++"
 _NAMED = rf"name\s*+=\s*+(?P<name>{_QUOTED})"
@@ -113,12 +114,6 @@ _BARE_INVOKE = marked(
 )
 
 
-def _follow_quoted(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a tool's name may follow, in quotes or not."""
-    index = skip_space(text, pos)
-    return python_calls.follow_name(text, index + text.startswith(('"', "'"), index), tools, "\"'>")
-
-
 # Muse Glimmer writes its reply's receiver first. What it tells the user may show a call.
 _ATEM = _invoke("glimmer", ("<|message|>",))
 _RECEIVER = re.compile(r"(?:to=(?P<to>[^\s<]{0,200}+))?<\|message\|>\s*+(?=<atem:)")
@@ -169,17 +164,16 @@ def _pairs(name: str, openers: tuple[str, ...], prefix: str = "") -> Format:
     )
 
 
-_PAIR = re.compile(r"""\s*+([\w.-]++)=("(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|[^\s<]++)""")
+_PAIRS = re.compile(r"""(?:\s*+[\w.-]++=(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|[^\s<]++))*+""")
+_PAIR = re.compile(r"""([\w.-]++)=(?:(["'])((?:(?!\2)[^\\]|\\.)*+)\2|([^\s<]++))""")
 
 
 def _read_words(src: Source, head: Head, stop: Stop) -> Reading:
     """Read ``key=value key=value``, as models write in GLM's tag."""
-    schema, end = src.tools.schema_of(head["name"]), head.end()
-    values: dict[str, object] = {}
-    while (pair := _PAIR.match(src.text, end)) is not None:
-        raw = pair[2][1:-1] if pair[2][0] in "\"'" else pair[2]
-        values[pair[1]] = typed(raw, types_of(schema.properties.get(pair[1])))
-        end = pair.end()
+    end = end_or(_PAIRS.match(src.text, head.end()), head.end())
+    found = _PAIR.finditer(src.text, head.end(), end)
+    pairs = ((pair[1], pair[3] or pair[4] or "") for pair in found)
+    values = typed_as(src.tools.schema_of(head["name"]), pairs)
     return [Call(head["name"], write(values))], end
 
 
@@ -274,7 +268,7 @@ FORMATS = (
         rf"<{_WRAPPER}\s++{_NAMED}\s*+>",
         _ELEMENTS.read,
         rf"</(?:arguments|parameters|{_WRAPPER})>",
-        follow=_follow_quoted,
+        follow=partial(python_calls.follow, brackets="\"'>", quotes="\"'"),
     ),
 )
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,7 @@ from ...wire.call import Call
 from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable
 from ..repair.variants import is_of_type, kinds, variants
+from ..schemas import CompiledSchema
 from .base import BRACKETS, NEVER, Head, Reading, Source, Stop, object_of, skip_space
 from .json_calls import object_text
 
@@ -275,6 +276,11 @@ def typed(raw: str, allowed: Set[str]) -> Any:
     if "integer" in allowed and "number" not in allowed and isinstance(value, float):
         return int(value)
     return value
+
+
+def typed_as(schema: CompiledSchema, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
+    """Return the values that these names' texts stand for, by a tool's schema."""
+    return {key: typed(raw, types_of(schema.properties.get(key))) for key, raw in pairs}
 
 
 def types_of(schema: Any) -> Set[str]:
