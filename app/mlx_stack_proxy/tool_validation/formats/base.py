@@ -18,6 +18,7 @@ from ...frozen import frozen
 from ...wire.call import Call
 from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable, write
+from ..names import MAX_NAME
 from ..tools import ToolSet
 
 # Characters that failed readings of one reply may examine; then the rest of the reply stays text.
@@ -161,33 +162,34 @@ class Format:
     cleans: bool = False  # whether the reader also takes a format's marks out of a mere text
 
 
-def one_of(text: str, pos: int, words: tuple[str, ...]) -> bool:
-    """Whether one of ``words`` stands at ``pos``, or may stand there once more text has come."""
-    if text.startswith(words, pos):
-        return True
-    tail = text[pos : pos + max(map(len, words), default=0)]
-    return pos + len(tail) == len(text) and any(item.startswith(tail) for item in words)
+def follows(pattern: str) -> Follow:
+    """Test what follows an opener: it matches, and the name that it holds whole is a tool's.
 
-
-_PLAIN_TAG = re.compile(r"<\w+>")
-_WORD = re.compile(r"[^\s<>(){}\[\]\"'`]+")
-_AFTER_NAME = re.compile(r"[({\[<]|[\w.-]++(?:=|\Z)|\Z")
-
-
-def follow_mark(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a call may follow a mark: any text, unless the mark is a tag that prose may mention.
-
-    After such a tag comes JSON, a tag, or a name; after the name a bracket, a tag or a ``key=``.
+    The pattern must match each beginning of what may follow, up to the text's end.
     """
-    if _PLAIN_TAG.fullmatch(text, text.rfind("<", max(0, pos - 40), pos), pos) is None:
-        return True
-    index = skip_space(text, pos)
-    if index == len(text) or text[index] in "[{<\"'`":
-        return True
-    name = _WORD.match(text, index)
-    return name is not None and bool(_AFTER_NAME.match(text, skip_space(text, name.end())))
+    compiled = re.compile(pattern)
+
+    def follow(text: str, pos: int, tools: ToolSet) -> bool:
+        match = compiled.match(text, pos)
+        name = match and match.groupdict().get("name")
+        return match is not None and (
+            name is None or tools.tool_named(name.removesuffix(".call")) is not None
+        )
+
+    return follow
 
 
+def named(before: str, after: str) -> str:
+    """Return a pattern for a tool's name, up to the text's end, between two other patterns."""
+    name = r"[^\W\d][\w.-]"
+    return rf"{before}(?:\Z|{name}{{0,{MAX_NAME - 1}}}+\Z|(?P<name>{name}*+)\s*+(?:\Z|{after}))"
+
+
+# After a mark stands any text, unless it is a tag that prose may mention. After such a tag comes
+# JSON, a tag, or a name; after the name a bracket, a tag or a ``key=``.
+follow_mark = follows(
+    r"(?<!\w>)|\s*+(?:\Z|[\[{<\"'`]|[^\s<>(){}\[\]\"'`]++\s*+(?:[({\[<]|[\w.-]++(?:=|\Z)|\Z))"
+)
 NEVER = "(?!)"  # a pattern that matches nothing
 # Reads what follows a call's head, with the pattern of marks before which arguments that can't be
 # read end.

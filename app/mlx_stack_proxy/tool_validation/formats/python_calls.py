@@ -12,7 +12,6 @@ from typing import Any
 from ...wire.call import Call
 from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable, write
-from ..names import MAX_NAME
 from ..tools import ToolSet
 from .base import (
     BRACKETS,
@@ -27,8 +26,10 @@ from .base import (
     begins_reply,
     end_or,
     fitting,
+    follows,
     json_members,
     marked,
+    named,
     read_all,
     skip_space,
 )
@@ -97,21 +98,7 @@ def _bind(src: Source, name: str, arguments: list[tuple[str | None, Any]]) -> di
     return {parameters[0]: value} if is_first else None
 
 
-def follow(text: str, pos: int, tools: ToolSet, brackets: str = "(", quotes: str = "") -> bool:
-    """Whether a tool's name, then one of ``brackets``, follows, or may once more text has come.
-
-    ``quotes``: marks of which one may stand before the name.
-    """
-    index = skip_space(text, pos)
-    index += text[index : index + 1] in [*quotes]
-    name = NAME.match(text, index)
-    if name is None:
-        return index == len(text)
-    if name.end() == len(text):
-        return len(name[0]) <= MAX_NAME
-    index = skip_space(text, name.end())
-    bracket = index == len(text) or text[index] in brackets
-    return bracket and tools.tool_named(name[0].removesuffix(".call")) is not None
+follow = follows(named(r"\s*+", r"\("))
 
 
 # A call without any mark, which is the whole reply: `name(city="Paris")`, `call:name{city:Paris}`,
@@ -163,6 +150,8 @@ WHOLE = marked(
 _OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
 # Code that may stand before a call: comments, `x =`, `print(`; and after it: `)`, `print(x)`.
 _STATEMENT = re.compile(r"(?:[\s;]|#[^\n]*+\n)*+(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
+# `tool_code = name(`, or `name(` on the next line.
+_FOLLOWS_CODE = rf"\s*+\Z|[ \t]*+[=:\n]{named(_STATEMENT.pattern, '[(]')}"
 
 
 def _is_closed(src: Source, start: int, end: int) -> bool:
@@ -178,15 +167,6 @@ def _code(openers: tuple[str, ...], where: Where, follow: Follow | None = None) 
         r"\)|print\(\s*+\w++\s*+\)", around=r"```[ \t]*+(?=\n|\Z)",
         where=where, follow=follow, check=_is_closed,
     )  # fmt: skip
-
-
-def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether ``tool_code = name(``, or ``name(`` on the next line, may call a tool."""
-    opening = _OPENING.match(text, pos - len("tool_code"))
-    statement = _STATEMENT.match(text, opening.end()) if opening else None
-    if statement is None:
-        return skip_space(text, pos) == len(text)
-    return "print(".startswith(text[statement.end() :]) or follow(text, statement.end(), tools)
 
 
 def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
@@ -205,5 +185,5 @@ FORMATS = (
     _code(FENCES, Where.FENCE),
     # Such a fence stays text, which is doubted once all of it has come.
     Format("gemma_tool_code", _FENCED, lambda src, start: None, Where.FENCE, _follow_fenced),
-    _code(("tool_code",), Where.LINE, _follow_code),
+    _code(("tool_code",), Where.LINE, follows(_FOLLOWS_CODE)),
 )  # fmt: skip

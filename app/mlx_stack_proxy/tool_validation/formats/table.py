@@ -18,13 +18,13 @@ from itertools import groupby
 from typing import Final
 
 from ...wire.thoughts import REASONING, REASONING_ENDS
-from . import harmony, json_calls, marks, python_calls, tag_marks
+from . import json_calls, marks, python_calls, tag_marks
 from .base import LONGEST_MARK, PLAIN_ENDS, VENDOR_MARK, VENDOR_MARK_BEGUN, Format, Where
 
 FORMATS: tuple[Format, ...] = (
     *marks.FORMATS,
     *tag_marks.FORMATS,
-    *harmony.FORMATS,
+    *marks.HARMONY,
     *python_calls.FORMATS,
     *json_calls.FORMATS,
 )

@@ -8,12 +8,10 @@ the call, which may be named as the tool is.
 from __future__ import annotations
 
 import re
-from functools import partial
 
 from ...wire.call import Call
 from ...wire.json_text import write
 from ..tools import ToolSet
-from . import python_calls
 from .base import (
     LITTER,
     Block,
@@ -26,8 +24,9 @@ from .base import (
     after,
     end_or,
     fitting,
+    follows,
     marked,
-    one_of,
+    named,
     skip_space,
 )
 from .marks import DEEPSEEK_BEGIN, DEEPSEEK_CALL, DEEPSEEK_SEP, NAME
@@ -117,7 +116,6 @@ _BARE_INVOKE = marked(
 # Muse Glimmer writes its reply's receiver first. What it tells the user may show a call.
 _ATEM = _invoke("glimmer", ("<|message|>",))
 _RECEIVER = re.compile(r"(?:to=(?P<to>[^\s<]{0,200}+))?<\|message\|>\s*+(?=<atem:)")
-_RECEIVER_NAME = re.compile(r"[^\s<]{0,200}+")
 _MESSAGE_END = re.compile(r"\s*+(?:<\|(?:eot|eom|start)\|>|\Z)")
 
 
@@ -128,15 +126,6 @@ def _read_message(src: Source, start: int) -> Block | None:
     if receiver is None or block is None or receiver["to"] != "user":
         return block
     return block if _MESSAGE_END.match(src.text, block.end) else Block(block.end, ())
-
-
-def _follow_receiver(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a message may begin after ``to=``: a receiver, then the token."""
-    return one_of(text, end_or(_RECEIVER_NAME.match(text, pos), pos), ("<|message|>",))
-
-
-def _follow_message(text: str, pos: int, tools: ToolSet) -> bool:
-    return one_of(text, skip_space(text, pos), ("<atem:",)) or skip_space(text, pos) == len(text)
 
 
 # Pairs of a key and a value: GLM, LongCat and Hunyuan; Hunyuan 4 adds a suffix to each tag.
@@ -216,8 +205,8 @@ FORMATS = (
     Format("minimax_m2_invoke", _BARE_TAGS, _BARE_INVOKE.read, Where.LINE),
     _invoke("deepseek_dsml", _IN_TOKENS),
     _invoke("invoke_xml", _INVOKES),
-    Format("glimmer", ("to=",), _read_message, Where.LINE, _follow_receiver),
-    Format("glimmer", ("<|message|>",), _read_message, follow=_follow_message),
+    Format("glimmer", ("to=",), _read_message, Where.LINE, follows(r"[^\s<]{0,200}+(?:\Z|<)")),
+    Format("glimmer", ("<|message|>",), _read_message, follow=follows(r"\s*+(?:\Z|<)")),
     _pairs("glm", ("<tool_call>",)),
     marked(
         "glm",
@@ -268,7 +257,7 @@ FORMATS = (
         rf"<{_WRAPPER}\s++{_NAMED}\s*+>",
         _ELEMENTS.read,
         rf"</(?:arguments|parameters|{_WRAPPER})>",
-        follow=partial(python_calls.follow, brackets="\"'>", quotes="\"'"),
+        follow=follows(named(r"\s*+[\"']?", "[\"'>]")),
     ),
 )
 
@@ -292,9 +281,11 @@ def _ends_element(src: Source, start: int, end: int) -> bool:
 def _follow_tool(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether JSON, a parameter, or the element's end follows a tool's opening tag."""
     name = text[text.rindex("<", 0, pos) + 1 : pos - 1]
+    begins = ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in tools.parameters(name)))
     index = skip_space(text, pos)
-    keys = tools.parameters(name)
-    return one_of(text, index, ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in keys)))
+    tail = text[index : index + max(map(len, begins))]
+    begun = index + len(tail) == len(text) and any(word.startswith(tail) for word in begins)
+    return begun or text.startswith(begins, index)
 
 
 # The openers are the tags of the request's tools, so the row lists none: `table.own_tags`.
