@@ -65,9 +65,14 @@ def _line(row: Row, whole: set[str], runs: Mapping[str, int], sample: int) -> li
     told = ""
     if runs and row.kind not in ("format", "repair"):
         told = difference(runs, trajectories.figures(row, sample))
-    unproven = ", ".join(["none: unproven", *filter(None, [sources().get(row.name)])])
-    lost = _few(whole - without) or ("none" if "+" in told else unproven)
+    lost = _few(whole - without) or ("none" if "+" in told else _unproven(row))
     return [row.kind, f"`{row.name}`", lost, _few(without - whole), told]
+
+
+def _unproven(row: Row) -> str:
+    if row.is_off_by_default:
+        return "none: off by default, as the documents order it"
+    return ", ".join(["none: unproven", *filter(None, [sources().get(row.name)])])
 
 
 def difference(before: Mapping[str, int], after: Mapping[str, int]) -> str:

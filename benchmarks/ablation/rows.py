@@ -17,7 +17,7 @@ from unittest import mock
 from mlx_stack_proxy.engine.pipeline import Stage
 from mlx_stack_proxy.loop_detection import detectors
 from mlx_stack_proxy.loop_detection.generation import flow
-from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.settings import LoopDetectionSettings, Settings
 from mlx_stack_proxy.stages import build
 from mlx_stack_proxy.tool_validation.doubts import DOUBTS
 from mlx_stack_proxy.tool_validation.formats.table import FORMATS
@@ -40,6 +40,12 @@ class Row:
     @property
     def is_of_loops(self) -> bool:
         return self.kind in ("across turns", "while writing")
+
+    @property
+    def is_off_by_default(self) -> bool:
+        """Whether it is a detector that has a section of the settings, which nothing sets."""
+        field = LoopDetectionSettings.model_fields.get(self.name)
+        return self.is_of_loops and field is not None and field.default is None
 
     def stages(self, settings: Settings) -> list[Stage]:
         """The stages without this row, where it is one of tool validation."""
