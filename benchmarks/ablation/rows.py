@@ -44,8 +44,7 @@ class Row:
     @property
     def is_off_by_default(self) -> bool:
         """Whether it is a detector that has a section of the settings, which nothing sets."""
-        field = LoopDetectionSettings.model_fields.get(self.name)
-        return self.is_of_loops and field is not None and field.default is None
+        return self.is_of_loops and getattr(LoopDetectionSettings(), self.name, ...) is None
 
     def stages(self, settings: Settings) -> list[Stage]:
         """The stages without this row, where it is one of tool validation."""
