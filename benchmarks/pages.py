@@ -27,17 +27,21 @@ def write(page: Path, contents: Mapping[str, str]) -> list[str]:
 
 
 def publish(
-    command: str, tables: Mapping[str, str], files: Iterable[Path], **about: object
+    command: str,
+    tables: Mapping[str, str],
+    files: Iterable[Path],
+    plain: Mapping[str, str] | None = None,
+    **about: object,
 ) -> None:
     """Print the tables, and put each between its markers in those files.
 
-    Over them stands what was measured, where and when.
+    Over them stands what was measured, where and when, but not over those that are ``plain``.
     """
     heading = machine.heading({"command": command, **machine.about(), **about})
     print("\n\n".join([heading, *tables.values()]))
+    contents = {marker: f"{heading}\n\n{text}" for marker, text in tables.items()}
     for file in files:
-        found = write(file, {marker: f"{heading}\n\n{text}" for marker, text in tables.items()})
-        print(f"{file}: {', '.join(found)}")
+        print(f"{file}: {', '.join(write(file, {**contents, **(plain or {})}))}")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -4,11 +4,11 @@
     make real-models ARGS="--quick"                  # ten questions, four tasks of each kind
     make real-models ARGS="-n 40 --minutes 60"
     make real-models ARGS="--model mine=FILE.gguf"   # repeatable, weakest first; or an MLX folder
-    make real-models ARGS="--report"                 # only the tables of what is there
+    make real-models ARGS="--report --write benchmarks/real-models.md README.md"  # of what is there
 
 The models come in packages, with llama.cpp's server, into `build/real-models`. Each model answers
 through LiteLLM, and the proxy stands before that: single questions, agent tasks, and the tasks of
-ToolCallBench. Each result is written to disk at once, and the page as soon as there is more.
+ToolCallBench. Each result is written to disk at once: run the same command again and it goes on.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Benchmark:
         count = self.counts[kind]
         return {way: self._results.first(self._key(kind, way), count) for way in self.titles}
 
-    async def run(self, python: Path, show: Callable[[], object]) -> None:
+    async def run(self, python: Path) -> None:
         """Do what is missing, until the time is over."""
         deadline = time.monotonic() + self._args.minutes * 60
         wanted = [kind for kind in self.counts if self._missing(kind)]
@@ -96,7 +96,6 @@ class Benchmark:
                         said = row.get("verdict") or end
                         _say(f"{kind} {number}, {way}: {said}, {row['seconds']:.0f} s")
                         self._results.add(self._key(kind, way), number, row)
-                        show()
 
     def _missing(self, kind: str) -> list[tuple[int, str]]:
         """The numbers and ways that have no result yet; all ways of a number one after another."""
@@ -161,8 +160,8 @@ def _say(text: str) -> None:
     print(text, flush=True)
 
 
-def _arguments() -> argparse.Namespace:
-    parser = machine.options("benchmarks.real_models", __doc__)
+def arguments(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = machine.options("benchmarks.real_models", __doc__, write=True)
     parser.add_argument(
         "--model",
         action="append",
@@ -175,41 +174,30 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1, help="of each model server")
     parser.add_argument("--report", action="store_true", help="only print what is there")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "real-models")
-    ours = [ROOT / page for page in report.PAGES]
-    parser.add_argument(
-        "--write", type=Path, nargs="*", default=ours, help="pages with the markers"
-    )
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.quick:
         args.questions, args.tasks = 10, 4
-    args.folder.mkdir(parents=True, exist_ok=True)
     return args
 
 
 def main() -> int:
-    args = _arguments()
+    args = arguments()
+    args.folder.mkdir(parents=True, exist_ok=True)
     chosen = models.given(args.model) if args.model else models.packaged(args.folder)
     if not questions():
         _say("no single questions: they need ../shared/corpora/trajectories")
     benchmark = Benchmark(args, chosen)
 
-    def show() -> str:
-        about = {"command": machine.command("benchmarks.real_models", sys.argv[1:])}
-        kinds = {kind: benchmark.rows(kind) for kind in benchmark.counts}
-        text = report.whole(kinds, benchmark.titles)
-        short = report.short(kinds["single"], benchmark.titles)
-        whole = f"{machine.heading({**about, **machine.about()})}\n\n{text}"
-        for page in args.write:
-            pages.write(page, {report.MARKER: whole, report.MARKER_SHORT: short})
-        return whole
-
     if not args.report:
         if not args.model:
             models.fetch(args.folder, chosen)
-        work = benchmark.run(models.environment(args.folder), show)
-        if not servers.until_interrupted(work):
+        if not servers.until_interrupted(benchmark.run(models.environment(args.folder))):
             return 130
-    _say(show())
+    kinds = {kind: benchmark.rows(kind) for kind in benchmark.counts}
+    command = machine.command("benchmarks.real_models", sys.argv[1:])
+    tables = {report.MARKER: report.whole(kinds, benchmark.titles)}
+    short = {report.MARKER_SHORT: report.short(kinds["single"], benchmark.titles)}
+    pages.publish(command, tables, args.write, short)
     return 0
 
 

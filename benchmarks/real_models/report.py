@@ -11,7 +11,6 @@ from benchmarks.intervals import wilson
 
 Json = dict[str, Any]
 Rows = Mapping[str, Mapping[int, Json]]  # for each way, the results by number
-PAGES = ("benchmarks/real-models.md", "README.md")
 MARKER, MARKER_SHORT = "real-models", "real-models-short"
 _VALID = ("right", "wrong", "needless")
 _WRONG = ("wrong", "needless")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from benchmarks import machine, pages
 from benchmarks.agents import report as of_agents
 from benchmarks.clients import report as of_clients
+from benchmarks.cost import __main__ as cost
 from benchmarks.cost import report as of_costs
+from benchmarks.real_models import __main__ as real_models
 from benchmarks.real_models import report as of_real_models
 from benchmarks.records import ROOT
 
@@ -41,6 +45,12 @@ def test_the_pages_that_are_written_have_the_markers(
     copied = tmp_path / "page.md"
     copied.write_text((ROOT / page).read_text())
     assert pages.write(copied, {marker: "x"}) == [marker]
+
+
+@pytest.mark.parametrize("arguments", [real_models.arguments, cost.arguments])
+def test_a_short_run_overwrites_no_page(arguments: Callable[[list[str]], Namespace]) -> None:
+    """As one did, whose single question took the place of a hundred."""
+    assert arguments([]).write == []
 
 
 def test_a_command_names_no_folder_of_this_machine(tmp_path: Path) -> None:
