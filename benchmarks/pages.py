@@ -30,14 +30,15 @@ def publish(
     command: str,
     tables: Mapping[str, str],
     files: Iterable[Path],
+    about: Mapping[str, object] | None = None,
+    *,
     plain: Mapping[str, str] | None = None,
-    **about: object,
 ) -> None:
     """Print the tables, and put each between its markers in those files.
 
-    Over them stands what was measured, where and when, but not over those that are ``plain``.
+    Over them stands what was measured, where and when, and ``about``; not over the ``plain``.
     """
-    heading = machine.heading({"command": command, **machine.about(), **about})
+    heading = machine.heading({"command": command, **machine.about(), **(about or {})})
     print("\n\n".join([heading, *tables.values()]))
     contents = {marker: f"{heading}\n\n{text}" for marker, text in tables.items()}
     for file in files:

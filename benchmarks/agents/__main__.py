@@ -17,6 +17,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -28,8 +29,7 @@ from mlx_stack_proxy.operator.local_stack.supervisor import StartFailed
 
 from . import agent, report, tasks
 from .columns import COLUMNS, GROUPS, Part, keys
-from .kills import Kills
-from .relay import Faults, Relay
+from .relay import Faults, Relay, killing
 from .stack import Backend, demo_backend, proxy
 
 
@@ -83,21 +83,20 @@ class Benchmark:
             client = await around.enter_async_context(
                 openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=backend.key, timeout=patience)
             )
-            kills = Kills(relay, self._models["fast"], backend.kill)
-            around.push_async_callback(kills.close)
-            killed = part.faults and column.first == "fast"
+            kill = partial(backend.kill, self._models["fast"])
+            kills = part.faults and column.first == "fast"
             every, right = tasks.made(part.seed, self._args.tasks), 0
             missing = self._missing(part)
             for place, number in enumerate(missing, 1):
                 relay.begin(number)
                 seed = Random(f"{part.seed}:{number}").randrange(2**31)
-                async with kills.during(number) if killed else contextlib.nullcontext():
+                async with killing(relay, number if kills else 0, kill) as killed:
                     done = await agent.run(client, model, every[number], seed)
                     await relay.settled()
                 attempts = [vars(one) for one in relay.attempts]
                 calls = len(every[number].calls)
                 row = {"calls": calls, **asdict(done), "attempts": attempts}
-                if kills.happened:
+                if killed:
                     row["killed"] = True
                 self._results.add(self._keys[part], number, row)
                 right += done.right

@@ -11,8 +11,8 @@ SEED = 7
 MORE_SEEDS = (8, 9, 10)
 # What decides about a result: after a change of it, older ones are of something else.
 _OURS = [
-    *(f"benchmarks/agents/{name}.py" for name in ("agent", "broken", "kills", "relay", "stack")),
-    *("benchmarks/agents/tasks.py", "benchmarks/came.py"),
+    *(f"benchmarks/agents/{name}.py" for name in ("agent", "broken", "relay", "stack", "tasks")),
+    "benchmarks/came.py",
     "app/mlx_stack_proxy/operator/local_stack/*.py",  # how LiteLLM and the servers start
     *("deploy/local/demo_tiers/*.py", "deploy/local/models/*/*.safetensors"),
 ]

@@ -7,8 +7,10 @@ and the models would: the same ones for the same task and call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -22,6 +24,8 @@ from . import broken
 
 Json = dict[str, Any]
 LONGEST_STALL = 300.0
+# Of kills: in one task of so many, while its second call runs; a task with fewer has none.
+EVERY, AT, CALL = 25, 12, 2
 LOST = "litellm.InternalServerError: InternalServerError: OpenAIException - Connection error."
 
 
@@ -58,12 +62,9 @@ class Faults:
 
 
 class Relay(Passing):
-    """``down``: models that answer as LiteLLM does for a server that is gone."""
-
     def __init__(self, upstream: str, faults: Faults | None = None) -> None:
         super().__init__(upstream)
         self.attempts: list[Attempt] = []
-        self.down: set[str] = set()
         self._faults = faults
         self._task = 0
         self._calls = 0
@@ -89,7 +90,9 @@ class Relay(Passing):
         attempts.append(attempt)
         self._open += 1
         try:
-            if self._choose(attempt):
+            self._calls += 1
+            attempt.fault = self._faults.of(self._task, self._calls) if self._faults else ""
+            if attempt.fault:
                 return await _fault(attempt)
             response = await self.pass_on(request, body, came)
             attempt.status = response.status
@@ -104,12 +107,26 @@ class Relay(Passing):
             if not attempt.fault:
                 _read(attempt, bytes(came), asked["messages"])
 
-    def _choose(self, attempt: Attempt) -> bool:
-        self._calls += 1
-        attempt.fault = self._faults.of(self._task, self._calls) if self._faults else ""
-        if attempt.model in self.down:
-            attempt.fault = "down"
-        return bool(attempt.fault)
+
+@contextlib.asynccontextmanager
+async def killing(relay: Relay, task: int, kill: Callable[[], bool]) -> AsyncIterator[list[bool]]:
+    """In one task of ``EVERY``, around it: kill a server during the task's second call.
+
+    Yields a list that holds True once the server was killed. ``kill``: whether it could.
+    """
+    happened: list[bool] = []
+
+    async def at_its_call() -> None:
+        while len(relay.attempts) < CALL:  # noqa: ASYNC110  # all there is to be looked at
+            await asyncio.sleep(0.01)
+        happened.extend([True] if kill() else [])
+
+    waiting = asyncio.create_task(at_its_call() if task % EVERY == AT else asyncio.sleep(0))
+    try:
+        yield happened
+    finally:
+        waiting.cancel()  # it has done what it had to, or the task had too few calls
+        await asyncio.wait([waiting])
 
 
 async def _fault(attempt: Attempt) -> web.Response:

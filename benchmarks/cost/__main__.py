@@ -27,7 +27,6 @@ from mlx_stack_proxy.server import open_files
 from . import contestants, growth, measure, report
 from .measure import Round
 from .rounds import Bench, Clock
-from .samples import Samples
 
 Say = Callable[[str], None]
 
@@ -35,7 +34,6 @@ GROWTH = "growth"
 KINDS = (*measure.KINDS, GROWTH, *(f"{GROWTH}.{axis.name}" for axis in growth.AXES))
 LEAST_ROUNDS = 3
 QUICK = 0.4
-TOLD_LAST = ("rounds", "left out", "unexpected")
 
 
 def listed(text: str) -> list[str]:
@@ -127,26 +125,14 @@ def versions() -> str:
     return ", ".join(found)
 
 
-def tell(options: argparse.Namespace, about: dict[str, object], samples: Samples) -> None:
-    """Print the report, and write what was asked for."""
-    names = [one.name for one in options.contestants if samples.has(one.name)]
-    counts = {one.name: one.open_streams for one in options.contestants}
-    text = report.whole(samples, names, counts)
-    print(f"\n{text}\n")
-    for page in options.write:
-        contents = {report.MARKER: f"{report.heading(about)}\n\n{text}"}
-        print(f"{page}: {', '.join(pages.write(page, contents))}")
-    if options.json:
-        options.json.write_text(json.dumps({"about": about, **samples.as_json()}, indent=1) + "\n")
-
-
 def main() -> int:
     options = arguments()
     servers.stop_with_us()
     command = machine.command("benchmarks.cost", sys.argv[1:])
     files = open_files.raise_limit()
-    about = {"command": command, **machine.about(), "beside": versions(), "open files": files}
-    print(report.heading(about), flush=True)
+    about = {**machine.about(), "beside": versions(), "open files": files}
+    about["settings"] = report.SETTINGS
+    print(machine.heading(about), flush=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-cost-") as name:
         bench, done = uvloop.run(run(options, Path(name), lambda line: print(line, flush=True)))
@@ -155,8 +141,13 @@ def main() -> int:
         about["left out"] = "; ".join(bench.notes)
     if bench.unexpected:
         about["unexpected"] = "; ".join(f"{k}: {v}" for k, v in sorted(bench.unexpected.items()))
-    print("".join(f"\n{key}: {about[key]}" for key in about if key in TOLD_LAST))
-    tell(options, about, bench.samples)
+    samples = bench.samples
+    names = [one.name for one in options.contestants if samples.has(one.name)]
+    counts = {one.name: one.open_streams for one in options.contestants}
+    tables = {report.MARKER: report.whole(samples, names, counts)}
+    pages.publish(command, tables, options.write, about)
+    if options.json:
+        options.json.write_text(json.dumps({"about": about, **samples.as_json()}, indent=1) + "\n")
     return 0
 
 

@@ -141,7 +141,7 @@ def main() -> int:
         found = asyncio.run(measured(options.contestants, options.kinds, Path(name)))
     counts, missing = found
     about = {"left out": "; ".join(missing)} if missing else {}
-    pages.publish(command, {MARKER: table(counts)}, options.write, **about)
+    pages.publish(command, {MARKER: table(counts)}, options.write, about)
     return 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from benchmarks import machine, pages
+from benchmarks import pages
 
 from . import goals, growth
 from .bodies import LONG, SHORT
@@ -15,6 +15,7 @@ from .samples import Samples, Spread
 
 MARKER = "cost"  # in the documents
 NOTHING = "–"
+SETTINGS = f"all defaults, but max_concurrency {STREAM_LIMIT}; {growth.SETTINGS_SAID}"
 
 
 def number(value: float) -> str:
@@ -40,12 +41,6 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Without the rows that have nothing; empty where no row has anything."""
     kept = [row for row in rows if any(cell != NOTHING for cell in row[1:])]
     return pages.table(head, kept) if kept else ""
-
-
-def heading(about: dict[str, object]) -> str:
-    """What was measured, where and when, and with which settings."""
-    said = f"all defaults, but max_concurrency {STREAM_LIMIT}; {growth.SETTINGS_SAID}"
-    return machine.heading({**about, "settings": said})
 
 
 def with_ratio(samples: Samples, server: str, figure: str, factor: float) -> str:

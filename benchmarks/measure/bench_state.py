@@ -1,4 +1,4 @@
-"""What keeping state costs: ``python -m benchmarks.measure.bench_state [SESSIONS]``.
+"""What keeping state costs: ``make bench-state``.
 
 An exchange loads its session with two scopes' counts, reserves in both, and commits and settles in
 one (under any policy but ``hard_stop`` it doesn't reserve). For each backend, alone
@@ -30,6 +30,7 @@ from mlx_stack_proxy.state.sqlite import SqliteStore
 from mlx_stack_proxy.state.store import Change, Limit, Settlement, Sizes, Sticky, Store
 from tests.support.redis_server import RedisServer
 
+MARKER = "state"
 ROUNDS = 10
 EXCHANGES = 400  # in each
 COLUMNS = ("CPU loop", "CPU all", "at best", "a second", "median", "p99")
@@ -97,7 +98,8 @@ async def fill(store: Store, first: int, last: int) -> None:
         await asyncio.gather(*(one(n) for n in range(start, min(start + 64, last))))
 
 
-async def bench(label: str, store: Store, most: int, size: Callable[[], int] | None = None) -> None:
+async def bench(label: str, store: Store, most: int, size: Callable[[], int] | None = None) -> str:
+    """Return a store's table. ``size``: the bytes that it takes once it is filled."""
     await store.open()
     assert store.health.sentence is None, store.health.sentence
     rows: list[list[str]] = []
@@ -108,10 +110,9 @@ async def bench(label: str, store: Store, most: int, size: Callable[[], int] | N
         for at_once, how in ((1, "alone"), (64, "64 at once")):
             figures = await measure(store, sessions, at_once)
             rows.append([f"{sessions:,} sessions, {how}", *figures])
-    print(f"\n{pages.table([label, *COLUMNS], rows)}", flush=True)
-    if size:
-        print(f"{size() / filled:.0f} bytes a session")
     await store.close()
+    taken = f"\n\n{size() / filled:.0f} bytes a session" if size else ""
+    return pages.table([label, *COLUMNS], rows) + taken
 
 
 def memory_of(server: RedisServer) -> int:
@@ -120,31 +121,38 @@ def memory_of(server: RedisServer) -> int:
     return int(told.split("used_memory:")[1].split()[0])
 
 
-async def main(most: int) -> None:
+async def tables(most: int) -> list[str]:
     sizes = Sizes(2 * most, 86_400.0, 1e6, 10_000)
-    print(machine.heading(machine.about()))
-    print(f"{ROUNDS} rounds of {EXCHANGES} exchanges a row")
-    await bench("memory", SqliteStore(None, sizes), most)
+    found = [await bench("memory", SqliteStore(None, sizes), most)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "state.db"
         store = SqliteStore(str(path), sizes)
-        await bench("sqlite", store, most)
-        print(f"{path.stat().st_size / most:.0f} bytes a session in the file")
+        found.append(await bench("sqlite", store, most, lambda: path.stat().st_size))
         del store
         gc.collect()
         started = time.perf_counter()
         again = SqliteStore(str(path), sizes)
         await again.open()
-        print(f"{time.perf_counter() - started:.2f} s to open it")
+        found.append(f"{time.perf_counter() - started:.2f} s to open the file")
         await again.close()
     if shutil.which("redis-server") is None:
-        print("\nredis: the program redis-server is missing")
-        return
+        return [*found, "redis: the program redis-server is missing"]
     with tempfile.TemporaryDirectory() as folder, RedisServer(Path(folder)) as server:
         empty = memory_of(server)
         store_there = RedisStore(server.url, sizes)
-        await bench("redis", store_there, most, lambda: memory_of(server) - empty)
+        return [*found, await bench("redis", store_there, most, lambda: memory_of(server) - empty)]
+
+
+def main() -> int:
+    parser = machine.options("benchmarks.measure.bench_state", __doc__, write=True)
+    parser.add_argument("sessions", type=int, nargs="?", default=100_000)
+    options = parser.parse_args()
+    about = {"rounds": f"{ROUNDS} of {EXCHANGES} exchanges a row"}
+    found = uvloop.run(tables(options.sessions))
+    command = machine.command("benchmarks.measure.bench_state", sys.argv[1:])
+    pages.publish(command, {MARKER: "\n\n".join(found)}, options.write, about)
+    return 0
 
 
 if __name__ == "__main__":
-    uvloop.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000))
+    sys.exit(main())

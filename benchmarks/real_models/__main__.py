@@ -197,7 +197,7 @@ def main() -> int:
     command = machine.command("benchmarks.real_models", sys.argv[1:])
     tables = {report.MARKER: report.whole(kinds, benchmark.titles)}
     short = {report.MARKER_SHORT: report.short(kinds["single"], benchmark.titles)}
-    pages.publish(command, tables, args.write, short)
+    pages.publish(command, tables, args.write, plain=short)
     return 0
 
 

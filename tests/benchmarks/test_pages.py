@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,9 @@ from benchmarks import machine, pages
 from benchmarks.agents import report as of_agents
 from benchmarks.clients import report as of_clients
 from benchmarks.cost import __main__ as cost
+from benchmarks.cost import instructions
 from benchmarks.cost import report as of_costs
+from benchmarks.measure import bench_state, loop_limits
 from benchmarks.real_models import __main__ as real_models
 from benchmarks.real_models import report as of_real_models
 from benchmarks.records import ROOT
@@ -34,7 +38,10 @@ def test_a_page_gets_what_is_between_its_markers(tmp_path: Path) -> None:
     [
         ("benchmarks/agents.md", of_agents.MARKER),
         ("benchmarks/clients.md", of_clients.MARKER),
+        ("benchmarks/loops.md", loop_limits.MARKER),
         ("benchmarks/performance.md", of_costs.MARKER),
+        ("benchmarks/performance.md", instructions.MARKER),
+        ("benchmarks/performance.md", bench_state.MARKER),
         ("benchmarks/real-models.md", of_real_models.MARKER),
         ("README.md", of_real_models.MARKER_SHORT),
     ],
@@ -51,6 +58,21 @@ def test_the_pages_that_are_written_have_the_markers(
 def test_a_short_run_overwrites_no_page(arguments: Callable[[list[str]], Namespace]) -> None:
     """As one did, whose single question took the place of a hundred."""
     assert arguments([]).write == []
+
+
+GONE = {"workers", "simulation", "simulation-real"}  # by programs of an earlier commit
+MARKED = re.compile(r"<!-- ([\w-]+):begin -->\n    command +(?:make ([\w-]+)|python -m ([\w.]+))")
+
+
+def test_the_command_over_a_table_is_there() -> None:
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    texts = [page.read_text("utf-8") for page in ROOT.glob("benchmarks/*.md")]
+    found = [one for text in texts for one in MARKED.findall(text)]
+    assert len(found) > len(GONE) + 5
+    for marker, target, module in found:
+        if marker not in GONE:
+            assert importlib.util.find_spec(module or "benchmarks"), marker
+            assert not target or f"\n{target}:" in makefile, marker
 
 
 def test_a_command_names_no_folder_of_this_machine(tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import aiohttp
 import pytest
 
-from benchmarks.agents.relay import Faults, Relay
+from benchmarks.agents.relay import AT, Faults, Relay, killing
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
 
 Json = dict[str, Any]
@@ -75,18 +76,37 @@ async def test_a_call_whose_result_is_there_is_burnt(upstream: ScriptedServer) -
     assert relay.attempts[0].loop == "turns"
 
 
-@pytest.mark.parametrize("fault", ["down", "error"])
-async def test_a_fault_that_is_thrown_in_answers_as_litellm_does(
-    fault: str, upstream: ScriptedServer
-) -> None:
-    async with Relay(upstream.url, Faults(errors=float(fault == "error"))) as relay:
+async def test_a_fault_that_is_thrown_in_answers_as_litellm_does(upstream: ScriptedServer) -> None:
+    async with Relay(upstream.url, Faults(errors=1.0)) as relay:
         relay.begin(0)
-        relay.down |= {"fast"} if fault == "down" else set()
         status, body = await ask(relay)
     assert status == 500
     assert "error" in json.loads(body)
     assert not upstream.calls
-    assert relay.attempts[0].fault == fault
+    assert relay.attempts[0].fault == "error"
+
+
+@pytest.mark.parametrize(("calls", "killed"), [(1, []), (2, [True])])
+async def test_a_server_is_killed_during_the_second_call_of_some_tasks(
+    calls: int, killed: list[bool], upstream: ScriptedServer
+) -> None:
+    upstream.always(Reply.json({"choices": []}))
+    asked = asyncio.Event()
+
+    def kill() -> bool:
+        asked.set()
+        return True
+
+    async with Relay(upstream.url) as relay, killing(relay, AT, kill) as found:
+        for _ in range(calls):
+            await ask(relay)
+        if killed:
+            await asked.wait()
+    assert found == killed
+    async with Relay(upstream.url) as relay, killing(relay, AT + 1, kill) as found:
+        for _ in range(calls):
+            await ask(relay)
+    assert found == []
 
 
 def test_faults_are_the_same_for_the_same_call_and_as_many_as_said() -> None:

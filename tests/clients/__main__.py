@@ -212,7 +212,7 @@ def publish(args: argparse.Namespace, runs: Sequence[Runs], names: Sequence[str]
     table = pages.table(HEAD, [one.told(names) for one in runs])
     of_runs = " to ".join(sorted({dates[0], dates[-1]}))
     command = machine.command("tests.clients", sys.argv[1:])
-    pages.publish(command, {"clients": table}, args.write, runs=of_runs)
+    pages.publish(command, {"clients": table}, args.write, {"runs": of_runs})
 
 
 async def main(args: argparse.Namespace) -> int:
