@@ -126,6 +126,21 @@ async def test_a_connection_on_which_nobody_asked_for_what_came_is_not_used_agai
     assert await (await asked(edge)).read() == b"ok"
 
 
+async def test_what_nobody_read_of_an_answer_is_not_the_next_ones(
+    upstream: ScriptedServer, edge: Upstream
+) -> None:
+    upstream.will(Reply(200, (), (b"unread",)), Reply(200, (), (b"x" * 2 * READ_BUFFER,)))
+    response = await asked(edge)
+    used = response._connection
+    assert used is not None
+    await until(lambda: used.whole)
+    await response.aclose()
+    response = await asked(edge)
+    assert response._connection is used
+    assert await response.read() == b"x" * 2 * READ_BUFFER
+    await response.aclose()
+
+
 async def test_a_server_waits_for_a_reader(upstream: ScriptedServer, edge: Upstream) -> None:
     size = 64 * READ_BUFFER
     upstream.will(Reply(200, (), (b"x" * size,)))

@@ -191,13 +191,16 @@ class Connection(asyncio.Protocol):
 
     async def next_bytes(self) -> bytes:
         """Return the next bytes of the body; b"" at its end. Raises :class:`UpstreamError`."""
-        parts = self._parts
-        while not parts:
+        while not self._parts:
             if self.whole:
                 return b""
             if self._lost:
                 raise UpstreamError(self._lost)
             await self._wait()
+        return self._taken()
+
+    def _taken(self) -> bytes:
+        parts = self._parts
         data = parts[0] if len(parts) == 1 else b"".join(parts)
         parts.clear()
         self._waiting = 0
@@ -207,8 +210,10 @@ class Connection(asyncio.Protocol):
         return data
 
     def rest(self) -> None:
-        """Note that the answer has been taken, so that whatever comes now is out of step."""
+        """Drop what is unread of the answer; whatever comes now is out of step."""
         self._asked = False
+        if self._parts:
+            self._taken()
         self.idle_since = self._loop.time()
 
     def close(self) -> None:
