@@ -42,7 +42,7 @@ local function forget(session)
 end
 
 -- Forget sessions beyond `most`, `step` at most; return how many. They are the oldest of the API
--- key that has most, or of all if no key has two, so that no key pushes out another's.
+-- keys that have most, or of all if no key has two, so that no key pushes out another's.
 local function forget_beyond(most, step)
   local over = math.min(step, redis.call('ZCARD', PREFIX .. ':sessions') - most)
   if over <= 0 then
@@ -56,13 +56,11 @@ local function forget_beyond(most, step)
   end
   local left = over
   while left > 0 do
-    local busiest = {}
+    local most_of_a_key = 0
     for _, of_key in pairs(by_key) do
-      if #of_key > #busiest then
-        busiest = of_key
-      end
+      most_of_a_key = math.max(most_of_a_key, #of_key)
     end
-    if #busiest < 2 then  -- each session that is left has a key of its own
+    if most_of_a_key < 2 then  -- each session that is left has a key of its own
       for i = #sessions, 1, -1 do
         if left > 0 and by_key[string.sub(sessions[i], 33)][1] == sessions[i] then
           forget(sessions[i])
@@ -71,9 +69,13 @@ local function forget_beyond(most, step)
       end
       break
     end
-    for _ = 1, math.min(left, math.max(1, math.floor((#busiest + 1) / 4))) do
-      forget(table.remove(busiest))
-      left = left - 1
+    for _, of_key in pairs(by_key) do
+      if #of_key == most_of_a_key then
+        for _ = 1, math.min(left, math.max(1, math.floor((most_of_a_key + 1) / 4))) do
+          forget(table.remove(of_key))
+          left = left - 1
+        end
+      end
     end
   end
   return over
