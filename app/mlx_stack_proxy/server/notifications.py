@@ -25,6 +25,7 @@ from ..engine.upstream import Upstream, UpstreamError
 from ..settings import NotifySettings, UpstreamSettings
 from ..state.store import Limit, Reserved
 from ..telemetry.report import ReportScope
+from ..telemetry.report_words import some
 from .kept import report_of
 
 QUIET_SECONDS: Final = 300.0  # after a message, for further events of its kind
@@ -153,12 +154,12 @@ def next_at(now: float, time_of_day: str) -> float:
 def words(event: Event) -> tuple[str, str]:
     """Return the title and the text of an event's message."""
     kind, detail = str(event["kind"]), event["detail"]
+    agent, request = event.get("agent") or "unnamed", event.get("request_id")
     match kind:
         case "exhausted":
-            count = len(detail.get("attempts") or ())
-            tries = f"{count} attempt{'' if count == 1 else 's'}"
-            failure = f"{event['agent']}: {detail.get('type')} after {tries}"
-            return "A request failed", f"{failure}: mlx-stack-proxy why {event['request_id']}"
+            tries = some(len(detail.get("attempts") or ()), "attempt")
+            text = f"{agent}: {detail.get('type')} after {tries}: mlx-stack-proxy why {request}"
+            return "A request failed", text
         case "upstream_down":
             return "LiteLLM is out of reach", f"LiteLLM is out of reach: {detail.get('why')}"
         case "store_down":
@@ -166,10 +167,7 @@ def words(event: Event) -> tuple[str, str]:
             return "The store fails", f"The store fails; {kept}: mlx-stack-proxy status"
         case "budget_exceeded":
             limit = f"{detail.get('limit') or 0:,}"
-            budget = f"the token budget ({detail.get('scope')}, {limit} tokens) is used up"
-            command = f"mlx-stack-proxy events --request {event['request_id']}"
-            return (
-                "A token budget is used up",
-                f"{event['agent'] or 'unnamed'}: {budget}: {command}",
-            )
+            text = f"{agent}: the token budget ({detail.get('scope')}, {limit} tokens) is used up"
+            command = f"mlx-stack-proxy events --request {request}"
+            return "A token budget is used up", f"{text}: {command}"
     return kind, kind
