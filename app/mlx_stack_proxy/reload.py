@@ -19,9 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from msgspec import Struct, structs
+
 from . import log, settings_source, tasks
 from .daemon_threads import DaemonThreads
-from .frozen import frozen
 from .section import keys_of
 from .settings import Settings
 from .settings_source import SettingsError, Sources
@@ -63,8 +64,7 @@ Change = Callable[[Settings], None]
 Tell = Callable[[str, dict[str, list[str]]], None]  # an event's kind and detail
 
 
-@frozen
-class SettingsOrigin:
+class SettingsOrigin(Struct, frozen=True):
     """Where the process takes its settings from, to read them again."""
 
     path: Path | None  # None: no file was found at the start
@@ -97,7 +97,7 @@ class SettingsOrigin:
     def _sources(self) -> Sources:
         options = {k: v for k, v in (("host", self.host), ("port", self.port)) if v is not None}
         sources = settings_source.read(None if self.path is None else str(self.path))
-        return replace(sources, command_line={"server": options} if options else {})
+        return structs.replace(sources, command_line={"server": options} if options else {})
 
     def _whole(self, sources: Sources) -> Settings:
         """Return the sources' settings; ``litellm/settings_origin.py`` changes some of them."""

@@ -12,17 +12,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import field
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
+from msgspec import Struct
 from pydantic import ValidationError, create_model
 from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings import SettingsError as BaseSettingsError
 
-from .frozen import frozen
 from .section import keys_of
 from .setting_types import FORMS, nearest, unknown_name
 from .settings import CLOUD_TIER, DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings
@@ -53,8 +52,7 @@ class SettingsError(ValueError):
         super().__init__("\n".join(f"{source}: {problem}" for problem in problems))
 
 
-@frozen
-class Sources:
+class Sources(Struct, frozen=True):
     """The settings as they were given, parsed but not checked."""
 
     path: Path | None  # None: there is no file
@@ -63,7 +61,7 @@ class Sources:
     # By the path of a key of ours: the other name by which it was given (`settings_retired.py`).
     names: Mapping[str, str]
     # The options of the command line, nested like the file; they win over both.
-    command_line: Mapping[str, Any] = field(default_factory=dict)
+    command_line: Mapping[str, Any] = {}
 
     def settings(self) -> Settings:
         """Merge and check the sources. Raises :class:`SettingsError`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from mlx_stack_proxy.driver.next_step import next_step
 from mlx_stack_proxy.engine.exchange import Exchange

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mlx_stack_proxy.driver.guiding import always_guided, may_guide
 from mlx_stack_proxy.driver.next_step import next_step

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from mlx_stack_proxy.engine.deadlines import OPINION_SECONDS, opinion_until
 from mlx_stack_proxy.engine.failures import error_of

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from mlx_stack_proxy.driver.next_step import ROWS, kind_of, next_step
 from mlx_stack_proxy.driver.situation import Situation

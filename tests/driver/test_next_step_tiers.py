@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
+from msgspec.structs import replace
 
 from mlx_stack_proxy.driver.decisions import after_waiting
 from mlx_stack_proxy.engine.deadlines import silent_until

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.exchange import Exchange, SessionStart
@@ -72,7 +73,7 @@ def exchange(
     **who: Any,
 ) -> Exchange:
     """One that has only begun. ``who``: more fields of the request."""
-    asked = (request or client_request()).asked_by(
+    asked = copy.copy(request or client_request()).asked_by(
         session=session,
         route=route or Route(tiers),
         controls=controls or Controls(),
@@ -116,7 +117,7 @@ def attempt(
     whole = whole or exchange()
     if hold_whole:
         controls = replace(whole.controls, stream="buffered")
-        whole.request = whole.request.asked_by(controls=controls)
+        whole.request = copy.copy(whole.request).asked_by(controls=controls)
     return Attempt(
         whole,
         UpstreamRequest(whole.tier, dict(whole.request.body)),

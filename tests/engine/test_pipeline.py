@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.pipeline import Pipeline, Stage, StageState, first_tier

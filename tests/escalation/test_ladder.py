@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mlx_stack_proxy.engine import tier_view
 from mlx_stack_proxy.engine.exchange import Exchange

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.sqlite import SqliteStore

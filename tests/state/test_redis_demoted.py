@@ -6,10 +6,10 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from mlx_stack_proxy.state import redis_link
 from mlx_stack_proxy.state.redis import RedisStore

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.outcome import Figures, Incident, Outcome, Remarks

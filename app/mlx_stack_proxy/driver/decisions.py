@@ -7,9 +7,10 @@ aside shows it. If the cap refuses the tier they chose, they are asked again wit
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..engine.attempt import Attempt
 from ..engine.deadlines import out_of_patience, time_left

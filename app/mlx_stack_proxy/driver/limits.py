@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..engine.attempt import Attempt
 from ..engine.deadlines import Deadlines, opinion_until, out_of_patience, silent_until

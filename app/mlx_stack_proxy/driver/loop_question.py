@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
+from msgspec.structs import replace
 
 from .. import log
 from ..engine.downstream import Downstream

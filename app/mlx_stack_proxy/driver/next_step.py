@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from msgspec import Struct
+
 from ..engine.exchange import Exchange
 from ..engine.steps import Deliver, Step
 from ..engine.tier_view import TierView
 from ..engine.verdicts import Cut, Failure, InvalidToolCall, LoopDetected
-from ..frozen import frozen
 from ..settings import Settings
 from .situation import Situation
 from .tries import (
@@ -54,8 +55,7 @@ from .tries import (
 )
 
 
-@frozen
-class Row:
+class Row(Struct, frozen=True):
     """What follows one kind of failure."""
 
     rules: tuple[Callable[[Situation], Step | None], ...]  # the first step counts

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec import Struct
+
 from ..engine.deadlines import time_left
 from ..engine.exchange import Exchange
 from ..engine.steps import Move, Retry
 from ..engine.tier_view import TierView
 from ..engine.verdicts import Failure, InvalidToolCall, LoopDetected, Verdict, reason_of
 from ..escalation import ladder
-from ..frozen import frozen
 from ..settings import Settings
 from ..wire import thoughts
 from .guiding import always_guided, came_again, may_guide, obeys
@@ -20,8 +21,7 @@ _ALWAYS = ("tier_degraded", "budget_exceeded")
 _FREE = ("client_error", "context_overflow")
 
 
-@frozen
-class Situation:
+class Situation(Struct, frozen=True):
     """What a rule decides on: an exchange and the verdict with which its last attempt ended."""
 
     exchange: Exchange

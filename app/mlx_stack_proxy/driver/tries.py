@@ -7,7 +7,7 @@ say what the client gets when nothing more can be tried; they always return a st
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from ..engine import own_words
 from ..engine.exchange import LASTING

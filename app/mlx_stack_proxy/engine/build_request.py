@@ -7,8 +7,9 @@ parameters. A later attempt's request also has what the model must learn: a corr
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ..settings import Settings, TierSettings
 from ..wire import strict_template

@@ -6,8 +6,9 @@ The checks cover only the fields on which we or every server would fail; unknown
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from ..errors import invalid
 from ..wire import json_text, legacy

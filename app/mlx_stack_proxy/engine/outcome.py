@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..frozen import frozen
+from msgspec import Struct, field
+
 from ..wire.reply import Reply
 from .verdicts import Failure, Verdict
 
@@ -41,17 +41,15 @@ EVENT_KINDS = (
 )
 
 
-@frozen
-class Incident:
+class Incident(Struct, frozen=True):
     """Something a stage did or found, for the counters and the events."""
 
     kind: str  # one of the incidents that `telemetry/counters.py` counts
     labels: tuple[str, ...]  # the counter's labels, each from a bounded set
-    detail: Mapping[str, Any] = field(default_factory=dict)
+    detail: Mapping[str, Any] = {}
 
 
-@frozen
-class Inquiry:
+class Inquiry(Struct, frozen=True):
     """A question that a stage wants a model to be asked, after the exchange and apart from it."""
 
     tier: str  # the tier to ask
@@ -60,18 +58,17 @@ class Inquiry:
     take: Callable[[str | None], bool]
 
 
-@dataclass(slots=True)
-class Remarks:
+class Remarks(Struct):
     """What stages and the driver say about one attempt, besides the verdict.
 
     Notes are response headers (docs/http.md) by their name without the prefix, such as
     ``{"Budget-Warning": "83%"}``; a note that is "" takes back an earlier one.
     """
 
-    notes: dict[str, str] = field(default_factory=dict)  # hold for the exchange, from here on
-    reply_notes: dict[str, str] = field(default_factory=dict)  # hold for this attempt's reply only
-    incidents: list[Incident] = field(default_factory=list)
-    calls: list[str] = field(default_factory=list)  # the tools of all calls, wrong ones included
+    notes: dict[str, str] = {}  # hold for the exchange, from here on
+    reply_notes: dict[str, str] = {}  # hold for this attempt's reply only
+    incidents: list[Incident] = []
+    calls: list[str] = []  # the tools of all calls, wrong ones included
     inquiry: Inquiry | None = None
     call_as_text: bool = False  # the reply is still a call as text, although it was asked again
     guided: Guided = ""  # what became of a schema that the reply was to be written in
@@ -88,13 +85,12 @@ class Remarks:
         self.reply_digest = other.reply_digest or self.reply_digest
 
 
-@frozen
-class Committed:
+class Committed(Struct, frozen=True):
     """What the client has of a reply that streams."""
 
     text: str = ""
     # The first chunk's `id` and `created`; the chunks of later attempts get the same.
-    identity: Mapping[str, Any] = field(default_factory=dict)
+    identity: Mapping[str, Any] = {}
     other: bool = False  # the client has something of a refusal, audio or an image
 
     @property
@@ -103,8 +99,7 @@ class Committed:
         return self.other or bool(self.text)
 
 
-@frozen
-class Figures:
+class Figures(Struct, frozen=True):
     """What one attempt took; its outcome and its record share them. Times are seconds."""
 
     status: int | None = 200  # HTTP status of upstream's answer; None: there was no answer
@@ -116,8 +111,7 @@ class Figures:
     tokens_out: int = 0  # output tokens, as they count in budgets
 
 
-@frozen
-class Outcome:
+class Outcome(Struct, frozen=True):
     """How one attempt ended: what the rules decide by. It holds texts, so no record keeps it."""
 
     tier: str

@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN, TOKENS_OF_TEMPLATE
 from ..wire.reply import Reply

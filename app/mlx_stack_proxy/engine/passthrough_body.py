@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import orjson
+from msgspec import Struct
 
 from ..errors import invalid
-from ..frozen import frozen
 from ..wire import json_text
 from ..wire.fields import check_depth
 from ..wire.forms import BadForm, fields_of
@@ -24,8 +24,7 @@ _UNREAD = frozenset(
 _IN_FORMS = "metadata"  # a form field with JSON inside; no form of OpenAI's has it
 
 
-@frozen
-class ReadBody:
+class ReadBody(Struct, frozen=True):
     """What a body asks for."""
 
     content: bytes  # the body to send on

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ..errors import ProxyError
-from ..frozen import frozen
 from .exchange import Exchange
 from .outcome import Figures, Incident, Outcome
 from .request import MOST_NAME
@@ -50,8 +51,7 @@ _OF_ATTEMPT: Final = ("tier", "wrong", "doubted", "then")
 Json = dict[str, Any]
 
 
-@frozen
-class AttemptRecord:
+class AttemptRecord(Struct, frozen=True):
     """What one attempt did."""
 
     tier: str
@@ -93,8 +93,7 @@ class AttemptRecord:
         return list(dict.fromkeys(found))[:MOST_NAMED]
 
 
-@frozen
-class Record:
+class Record(Struct, frozen=True):
     """One exchange that has ended. Its attempts, moves and loops stand in ``attempts``."""
 
     id: str

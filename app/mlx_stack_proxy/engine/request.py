@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from ..frozen import frozen, frozen_with_dict
+from msgspec import Struct
+
 from ..settings import Settings
 from ..wire.blocks import Blocks, messages_in
 from ..wire.dialect import Dialect
@@ -23,8 +24,7 @@ from .session_id import SessionId
 MOST_NAME: Final = 64  # characters of a tool's or a model's name in records and events
 
 
-@frozen
-class Route:
+class Route(Struct, frozen=True):
     """The tiers that an exchange may use."""
 
     tiers: tuple[str, ...]  # in order, the first one first; empty for a model that passes through
@@ -45,8 +45,7 @@ class Route:
         return tier in self.tiers and not settings.tiers[tier].local
 
 
-@frozen
-class Controls:
+class Controls(Struct, frozen=True):
     """What the client's ``X-MLX-Stack-*`` request headers ask for (docs/http.md)."""
 
     tier: str | None = None  # the tier to start on
@@ -61,8 +60,7 @@ _NOWHERE = Route(())
 _NOTHING_ASKED = Controls()
 
 
-@frozen_with_dict
-class Request:
+class Request(Struct, eq=False, dict=True):
     """A client's request: its body, who asks, in which dialect, with which controls."""
 
     body: Mapping[str, Any]  # as a chat completion; attempts change copies only
@@ -89,17 +87,10 @@ class Request:
     left_out: tuple[str, ...] = ()  # the client's tools that the dialect left out
 
     def asked_by(self, **fields: Any) -> Request:
-        """Return the request with these fields filled in; ``body`` must stay the same.
-
-        The first call fills in this request, which nobody else has yet; a later one a copy.
-        """
-        request = self
-        if self.route is not _NOWHERE:
-            request = object.__new__(Request)
-            # Keep the cached properties: they depend on the body only, and a long one takes time.
-            request.__dict__ = self.__dict__.copy()
-        request.__dict__.update(fields)
-        return request
+        """Fill in these fields, before anybody else has the request; ``body`` must stay."""
+        for name, value in fields.items():
+            setattr(self, name, value)
+        return self
 
     @property
     def due(self) -> float | None:

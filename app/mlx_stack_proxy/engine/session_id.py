@@ -14,8 +14,8 @@ from hashlib import blake2b
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
-from ..frozen import frozen
 from ..recent import Recent
 from ..wire.delta import text_of
 from ..wire.dialect import SessionName
@@ -43,8 +43,7 @@ DIGITS = 32  # of a session's hash without its key's
 _MAX_USER_ID = 4_096  # characters; a longer user id is not searched for a session
 
 
-@frozen
-class SessionId:
+class SessionId(Struct, frozen=True):
     """A request's session."""
 
     source: str  # where the name came from: a header, a field of the body, or "derived"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..frozen import frozen
+from msgspec import Struct
+
 from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN, TOKENS_OF_TEMPLATE
 from ..wire.reply import Reply
 from .request import Request
@@ -12,8 +13,7 @@ ESTIMATE_ERROR = 1.25
 MIN_ROOM = 256  # tokens of output to ask for even if the estimate says that the window is full
 
 
-@frozen
-class Spent:
+class Spent(Struct, frozen=True):
     """Tokens of one upstream call."""
 
     prompt: int

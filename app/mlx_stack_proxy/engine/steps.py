@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from msgspec import Struct
+
 from ..errors import ProxyError
-from ..frozen import frozen
 
 
-@frozen
-class Start:
+class Start(Struct, frozen=True):
     """The tier on which an exchange starts."""
 
     tier: str
@@ -24,20 +24,17 @@ def start_on(tier: str) -> Start:
     return Start(tier)
 
 
-@frozen
-class Deliver:
+class Deliver(Struct, frozen=True):
     """Deliver the newest attempt's reply: what the gate holds goes out."""
 
 
-@frozen
-class DeliverEarlier:
+class DeliverEarlier(Struct, frozen=True):
     """Deliver an earlier attempt's reply, which was doubted, because no better reply came."""
 
     index: int  # of the earlier attempt's outcome
 
 
-@frozen
-class Retry:
+class Retry(Struct, frozen=True):
     """Try again on the same tier."""
 
     reason: str
@@ -54,8 +51,7 @@ class Retry:
     most_output: int = 0  # tokens of output to ask for at most on this tier; 0: no such limit
 
 
-@frozen
-class Move:
+class Move(Struct, frozen=True):
     """Escalate to another tier. ``hint``, ``correct`` and ``guided`` are as in :class:`Retry`."""
 
     tier: str
@@ -65,8 +61,7 @@ class Move:
     guided: bool = False
 
 
-@frozen
-class PassOn:
+class PassOn(Struct, frozen=True):
     """Send upstream's own answer to the client as it came, because it refuses the client's request.
 
     In a stream that has begun, and in other dialects, an error with the same message goes out.
@@ -77,8 +72,7 @@ class PassOn:
     body: bytes
 
 
-@frozen
-class Fail:
+class Fail(Struct, frozen=True):
     """Send the client this error: as the response, or in the stream if one has begun."""
 
     error: ProxyError

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field, replace
 from typing import Any
 
-from ..frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ..settings import Settings
 from ..wire.strict_template import is_image
 from .exchange import Exchange
@@ -15,15 +16,14 @@ from .request import Request
 ABILITIES = ("tools", "images", "response_format")
 
 
-@frozen
-class TierView:
+class TierView(Struct, frozen=True):
     """What is known at one moment of the tiers, besides their settings, and of a request's way."""
 
     # Degraded tiers that requests skip, with the end of their cool-down (s since the epoch).
-    passed_over: Mapping[str, float] = field(default_factory=dict)
-    windows: Mapping[str, int] = field(default_factory=dict)  # in tokens, learned from errors
+    passed_over: Mapping[str, float] = {}
+    windows: Mapping[str, int] = {}  # in tokens, learned from errors
     # Abilities (of `ABILITIES`) that a tier lacks, learned from errors.
-    lacks: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    lacks: Mapping[str, frozenset[str]] = {}
     # Tiers that this request may not enter now: their budget or the cloud's cap is used up, or
     # their queue is full and the request should not wait for them.
     closed: frozenset[str] = frozenset()
@@ -31,7 +31,7 @@ class TierView:
     proven: frozenset[str] = frozenset()
     # Whether a tier's last guided reply obeyed its schema; tiers of which nothing is known are left
     # out.
-    guided: Mapping[str, bool] = field(default_factory=dict)
+    guided: Mapping[str, bool] = {}
     # Tiers whose chat template takes system messages and images in few places, learned from errors.
     strict: frozenset[str] = frozenset()
     # Known when an exchange begins, for the stages that choose its first tier.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import orjson
+from msgspec.structs import replace
 
 from ..wire.json_text import decode
 from .verdicts import CallFailure, Failure, Fault, InvalidToolCall, LoopDetected

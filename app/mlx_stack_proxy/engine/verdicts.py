@@ -10,11 +10,12 @@ end that a cut writes into a reply which is delivered.
 
 from __future__ import annotations
 
-from dataclasses import field, replace
 from typing import Any, Final, Literal
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ..errors import ProxyError
-from ..frozen import frozen
 
 FailureReason = Literal[
     "tool_validation_failure",
@@ -59,8 +60,7 @@ _REASONS: Final[dict[str, FailureReason]] = {
 }
 
 
-@frozen
-class LoopDetected:
+class LoopDetected(Struct, frozen=True):
     """The reply would repeat a loop of turns, or is itself a loop."""
 
     detector: str
@@ -75,8 +75,7 @@ class LoopDetected:
     place: int = 0  # `Turn.place` of the turn after which the reply came
 
 
-@frozen
-class CallFailure:
+class CallFailure(Struct, frozen=True):
     """What is wrong with one tool call."""
 
     tool: str
@@ -87,8 +86,7 @@ class CallFailure:
     field: str = ""  # the schema's own name of the wrong field, as `a.b`; "": none is named
 
 
-@frozen
-class InvalidToolCall:
+class InvalidToolCall(Struct, frozen=True):
     """At least one tool call of the reply, or its JSON, is invalid."""
 
     failures: tuple[CallFailure, ...]
@@ -97,7 +95,7 @@ class InvalidToolCall:
     # Ask the next tier, without a hint, because the same tier would make the same mistake again.
     ask_next: bool = False
     # The reply as an assistant message, for the error's `last_response`.
-    response: dict[str, Any] | None = field(default=None, compare=False)
+    response: dict[str, Any] | None = None
 
     @property
     def doubts_text(self) -> bool:
@@ -105,8 +103,7 @@ class InvalidToolCall:
         return self.doubt and all(failure.position < 0 for failure in self.failures)
 
 
-@frozen
-class Cut:
+class Cut(Struct, frozen=True):
     """Stop generating here, and deliver the reply so far."""
 
     # As in X-MLX-Stack-Truncated; "loop_detected" if `on_break` is `stop`. A reply with too many
@@ -122,8 +119,7 @@ class Cut:
 LEFT_OPEN: Final = Cut("left_open", "")
 
 
-@frozen
-class Failure:
+class Failure(Struct, frozen=True):
     """The attempt brought no good reply.
 
     The functions of ``upstream_answers.py`` make it of an answer, ``deadlines.py`` of a limit that

@@ -9,9 +9,10 @@ settings and the list. ``ladder.py`` then chooses from the route by the tiers' s
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache, partial
+
+from msgspec.structs import replace
 
 from ..engine.request import Route
 from ..settings import CLOUD_TIER, Settings

@@ -14,10 +14,10 @@ from functools import lru_cache
 
 from litellm.proxy._types import LiteLLMRoutes
 from litellm.proxy.auth.route_checks import RouteChecks
+from msgspec import Struct
 
 from ..engine import passthrough_paths
 from ..engine.upstream import CHAT_PATH
-from ..frozen import frozen
 from ..server.edge import is_guarded, is_model_query
 from ..server.passthrough import FREE
 
@@ -42,8 +42,7 @@ _NO_MODEL = [
 _LONGEST = 256  # characters of a path whose answer is kept
 
 
-@frozen
-class LayerRoute:
+class LayerRoute(Struct, frozen=True):
     """Where the layer answers a request."""
 
     path: str  # the proxy's own path for it

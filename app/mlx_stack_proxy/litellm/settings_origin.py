@@ -10,7 +10,6 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from ..frozen import frozen
 from ..reload import SettingsOrigin
 from ..settings import ServerSettings, Settings, UpstreamSettings
 from ..settings_source import DEFAULT_FILE, SettingsError, Sources, find_file
@@ -26,8 +25,7 @@ _REFUSED = {
 _DEFAULTS = {"server": ServerSettings(), "upstream": UpstreamSettings()}
 
 
-@frozen
-class OriginInside(SettingsOrigin):
+class OriginInside(SettingsOrigin, frozen=True):
     """Where the layer's settings are read, at the start and later."""
 
     processes: int = 1  # how many processes LiteLLM runs

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, Literal
 
+from msgspec import Struct
+
 from ..engine.request import MOST_NAME
 from ..engine.verdicts import LoopDetected
-from ..frozen import frozen
 from ..settings import LoopDetectionSettings
 from ..wire.reply import ChoiceReply
 from .history import History
@@ -19,8 +20,7 @@ Noted = Literal["hint", "break", "question"]
 NoteKey = tuple[Noted, str, int]  # what was noted, of which detector, at which turn's place
 
 
-@frozen
-class Finding:
+class Finding(Struct, frozen=True):
     """A loop that the newest turn is part of."""
 
     detector: str
@@ -66,8 +66,7 @@ class Finding:
         )
 
 
-@frozen
-class Look:
+class Look(Struct, frozen=True):
     """A history as a detector looks at it.
 
     If the newest turn is a reply that is being judged, the limit is the one for a break; else the

@@ -11,9 +11,10 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from sys import getsizeof
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from ..likeness import Digest
 from ..recent import Recent, RecentByBytes

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from ..frozen import frozen
+from msgspec import Struct
+
 from ..wire.blocks import dumped
 from ..wire.delta import string_of, text_of
 from . import call_keys
@@ -39,8 +40,7 @@ class Result(NamedTuple):
     size: int = 0  # characters, with runs of whitespace counted as one
 
 
-@frozen
-class Inputs:
+class Inputs(Struct, frozen=True):
     """The messages since the last assistant message."""
 
     digest: int = 0  # of the results of its calls; without results, of all messages
@@ -65,8 +65,7 @@ class Inputs:
 NOTHING_YET: Final = Inputs(known=False)
 
 
-@frozen
-class Turn:
+class Turn(Struct, frozen=True):
     """One turn of a session."""
 
     inputs: Inputs

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import field
 from enum import IntEnum
 from typing import Any
 
-from ..frozen import frozen
+from msgspec import Struct
+
 from ..settings import MemoryPressureSettings
 
 
@@ -33,15 +33,14 @@ class Level(IntEnum):
 LEVELS = {level.word: level for level in Level}
 
 
-@frozen
-class Reading:
+class Reading(Struct, frozen=True):
     """The figures of one look at the memory; a figure that the source lacks is None."""
 
     level: Level | None = None  # in the words of the OS, or of another `pressure --serve`
     some: float | None = None  # percent of the last 10 s in which some tasks waited for memory
     full: float | None = None  # percent of the last 10 s in which all tasks did
     limit_used: float | None = None  # share of a cgroup's limit that can't be freed, 0 to 1
-    swap: Mapping[str, int] = field(default_factory=dict)  # bytes by counter; only growth counts
+    swap: Mapping[str, int] = {}  # bytes by counter; only growth counts
 
     def as_dict(self) -> dict[str, Any]:
         """Return the reading for JSON, without the figures that the source lacks."""
@@ -51,8 +50,7 @@ class Reading:
         return {name: value for name, value in fields.items() if value is not None}
 
 
-@frozen
-class Pressure:
+class Pressure(Struct, frozen=True):
     """The damped level of a :class:`Gauge`, and how it came about."""
 
     level: Level = Level.NORMAL

@@ -20,13 +20,14 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .. import stages
 from ..driver.course import Course
@@ -44,7 +45,6 @@ from ..engine.steps import Deliver, Move, Retry, Start, Step
 from ..engine.upstream_answers import completion_in
 from ..engine.verdicts import Failure, LoopDetected, Verdict, reason_of
 from ..errors import ProxyError
-from ..frozen import frozen
 from ..printable import abridged, printable
 from ..settings import Settings
 from ..settings_source import load
@@ -64,8 +64,7 @@ class BadRecord(ValueError):
     """A line is not a valid record; the message says why."""
 
 
-@frozen
-class Replayed:
+class Replayed(Struct, frozen=True):
     """What the proxy would have done with one record."""
 
     line: int  # its number in the file, from 1

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 from fastapi.responses import StreamingResponse
+from msgspec.structs import replace
 
 from ..driver.services import Services
 from ..engine.downstream import EVENT_STREAM

@@ -19,13 +19,13 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .. import tasks
-from ..frozen import frozen
 from . import redis_link
 from .hourly import MOST_COUNTERS, Counts, HourKey
 from .redis_link import RedisLink
@@ -64,8 +64,7 @@ _STICKY = b"sticky:"
 _Read = TypeVar("_Read")
 
 
-@frozen
-class _PendingWrite:
+class _PendingWrite(Struct, frozen=True):
     """A write that failed and is still to be added."""
 
     call: str  # the write's name, by which the server knows whether it has added the write

@@ -17,10 +17,12 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from sqlite3 import DataError, IntegrityError, InterfaceError, ProgrammingError
 from typing import Any, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from .. import log, tasks
 from ..daemon_threads import Worker

@@ -8,10 +8,10 @@ its client without the store.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 from typing import Any, NamedTuple, Protocol
 
-from ..frozen import frozen
+from msgspec import Struct
+
 from .hourly import Counts, Deltas, HourKey
 from .trouble import Trouble
 
@@ -38,8 +38,7 @@ class Limit(NamedTuple):
     rolling: bool  # True: count the last 60 minutes, to the minute; False: since the session began
 
 
-@frozen
-class BreakerState:
+class BreakerState(Struct, frozen=True):
     """The state of a tier's circuit breaker; its rules are in ``escalation/breaker.py``."""
 
     failures: int = 0  # in a row
@@ -68,16 +67,14 @@ class NotSent(StoreError):
     """The backend was not asked, so it has certainly done nothing."""
 
 
-@frozen
-class Sticky:
+class Sticky(Struct, frozen=True):
     """The tier on which a session's exchanges start for one requested model."""
 
     tier: str
     until: float  # seconds since the epoch
 
 
-@frozen
-class SessionState:
+class SessionState(Struct, frozen=True):
     """A session as the store knows it."""
 
     session: str  # its hash
@@ -85,11 +82,11 @@ class SessionState:
     reserved: int = 0  # tokens that running exchanges have set aside
     estimated: int = 0  # how many of the tokens in ``used`` the proxy had to estimate
     # Tokens settled, by scope: the scopes that ``load`` was asked for.
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = {}
     turns: int = 0
     tier: str = ""  # the last turn's tier
     # By requested model; entries whose time is over are left out.
-    sticky: Mapping[str, Sticky] = field(default_factory=dict)
+    sticky: Mapping[str, Sticky] = {}
     first_seen: float = 0.0
     last_seen: float = 0.0
     replies: tuple[str, ...] = ()  # digests of the last text replies, oldest first
@@ -104,8 +101,7 @@ class Sessions(list[SessionState]):
     unreadable = 0  # sessions of this page that are left out: their data makes no sense
 
 
-@frozen
-class Settlement:
+class Settlement(Struct, frozen=True):
     """The end of a reservation."""
 
     ticket: str  # names the reservation, which may have expired
@@ -131,8 +127,7 @@ class KeptRecord(NamedTuple):
     body: bytes  # as the caller wrote it; the store doesn't read it
 
 
-@frozen
-class Change:
+class Change(Struct, frozen=True):
     """One write to the store, applied as a whole.
 
     A change adds, so parallel exchanges' changes may be written in any order.
@@ -141,20 +136,19 @@ class Change:
     session: str = ""  # the session of the next five fields; "": they are not written
     turns: int = 0  # added to the session's turns
     tier: str = ""  # the session's tier from now on; "": the session keeps its tier
-    sticky: Mapping[str, Sticky] = field(default_factory=dict)  # by requested model
+    sticky: Mapping[str, Sticky] = {}  # by requested model
     agent: str = ""  # who asked; "": the session keeps its agent and its request
     request_id: str = ""
     settlement: Settlement | None = None
-    counts: Deltas = field(default_factory=dict)  # added to the hours' counters
-    breakers: Mapping[str, BreakerState] = field(default_factory=dict)  # new states, by tier
+    counts: Deltas = {}  # added to the hours' counters
+    breakers: Mapping[str, BreakerState] = {}  # new states, by tier
     events: Sequence[KeptEvent] = ()
     reply: str = ""  # the digest, in one line, of a text reply that joins the session's; "": none
     replies_kept: int = 0  # how many of them the session keeps then, the last ones
     records: Sequence[KeptRecord] = ()
 
 
-@frozen
-class ReservationRefused:
+class ReservationRefused(Struct, frozen=True):
     """A reservation that doesn't fit into a budget."""
 
     limit: Limit  # the first budget that has no room
@@ -163,15 +157,13 @@ class ReservationRefused:
     resets_in: float  # estimated seconds until it fits, if no one spends from the scope meanwhile
 
 
-@frozen
-class Reserved:
+class Reserved(Struct, frozen=True):
     """A reservation that was made."""
 
     used: Mapping[str, int]  # tokens settled so far, by scope
 
 
-@frozen
-class EventQuery:
+class EventQuery(Struct, frozen=True):
     """Which events to return; a field that is None sets no condition."""
 
     kind: str | None = None
@@ -194,8 +186,7 @@ class EventQuery:
         )
 
 
-@frozen
-class Sizes:
+class Sizes(Struct, frozen=True):
     """How much a store keeps, and for how long."""
 
     max_sessions: int

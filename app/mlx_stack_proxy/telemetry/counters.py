@@ -11,9 +11,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec import Struct
+
 from ..engine.outcome import Incident
 from ..engine.record import BROKEN, OTHER, AttemptRecord, Record
-from ..frozen import frozen
 from ..state.hourly import HOUR, Counts
 
 AT_ONCE: Final = 0.001  # seconds; a call that got its place sooner did not queue
@@ -38,8 +39,7 @@ BROKEN_PARTS: Final = ("mended", "retried", "moved", "failed")
 Row = defaultdict[str, float]
 
 
-@frozen
-class Account:
+class Account(Struct, frozen=True):
     """Where one kind of incident, which stages report, is counted and recorded."""
 
     metric: str  # the counter's name in ``metrics.py``

@@ -10,7 +10,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ..frozen import frozen
+from msgspec import Struct
+
 from ..settings import Settings
 from ..state.hourly import HOUR, Counts, HourKey
 from . import report_words
@@ -25,8 +26,7 @@ _DOWN: Final = {"upstream_down": "litellm", "tier_degraded": "tier", "store_down
 _UP: Final = {"upstream_up": "litellm", "tier_recovered": "tier", "store_up": "store"}
 
 
-@frozen
-class ReportScope:
+class ReportScope(Struct, frozen=True):
     """The time and the agent that a report is about."""
 
     since: float  # seconds since 1970

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
+from msgspec import Struct
+from msgspec.structs import replace
 
 from ..engine.verdicts import CallFailure
-from ..frozen import frozen
 from ..wire.call import Call
 from ..wire.json_reader import parse
 from ..wire.json_text import MAX_CHARS, Unreadable, write
@@ -39,8 +40,7 @@ MAX_FAILURES: Final = 5  # reported for one call
 MAX_EXPLAINED: Final = 20_000  # characters; for a larger text only one failure is reported
 
 
-@frozen
-class Options:
+class Options(Struct, frozen=True):
     """Which checks and repairs run, from the settings in ``tool_validation``."""
 
     validate_json: bool = True
@@ -50,8 +50,7 @@ class Options:
     off: frozenset[str] = frozenset()  # names of repair rules that are switched off
 
 
-@frozen
-class Checked:
+class Checked(Struct, frozen=True):
     """One call, or a reply's text, after its check; it may be delivered if nothing failed."""
 
     name: str

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from ..frozen import frozen
+from msgspec import Struct
+
 from .conversation import Conversation, is_blank
 from .explain import quoted
 from .formats.base import CLOSING_TAG, VENDOR_MARK
@@ -46,8 +47,7 @@ Found = Iterator[tuple[str, str]]
 Leaf = tuple[str, tuple[str, ...], Any, dict[str, Any] | None]
 
 
-@frozen
-class Valid:
+class Valid(Struct, frozen=True):
     """A valid call, and the facts by which it may be doubted."""
 
     tool: str

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..engine.outcome import Guided
 from ..engine.request import Request

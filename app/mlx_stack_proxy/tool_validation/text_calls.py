@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from dataclasses import replace
 
-from ..frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ..wire.call import Call
 from .formats.base import (
     LITTER,
@@ -41,8 +42,7 @@ MAX_MARKS = 8  # the last marks in them that are tried
 NONE: frozenset[str] = frozenset()
 
 
-@frozen
-class Rescued:
+class Rescued(Struct, frozen=True):
     """The calls of a text, in order, and the text around them."""
 
     calls: tuple[Call, ...]  # names as the request has them; arguments, raw text if unreadable

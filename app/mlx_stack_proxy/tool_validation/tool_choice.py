@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from msgspec import Struct
+
 from ..engine.verdicts import CallFailure
-from ..frozen import frozen
 from . import explain
 
 _REQUIRED = frozenset({"required", "any"})
 
 
-@frozen
-class ToolChoice:
+class ToolChoice(Struct, frozen=True):
     """What ``tool_choice`` demands of a reply."""
 
     none: bool = False  # no call

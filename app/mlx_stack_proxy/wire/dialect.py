@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 from ..errors import ProxyError
-from ..frozen import frozen
 from .call import Call
 from .delta import Delta, split_text
 from .reply import ChoiceReply, Reply
 
 
-@frozen
-class SessionName:
+class SessionName(Struct, frozen=True):
     """The session that a client names in its dialect's own way."""
 
     source: str  # the header or field that names it, for ``X-MLX-Stack-Session``
@@ -31,8 +31,7 @@ class SessionName:
     budget: str = ""  # the session whose budget is spent, if another (a sub-agent's parent)
 
 
-@frozen
-class Translated:
+class Translated(Struct, frozen=True):
     """A request, translated into one for a chat completion."""
 
     body: dict[str, Any]  # a new dict, which may share parts with the client's body
@@ -43,8 +42,7 @@ class Translated:
     failed: frozenset[str] = frozenset()
 
 
-@frozen
-class Context:
+class Context(Struct, frozen=True):
     """The facts about a request that the encoder of its reply needs."""
 
     request_id: str  # as in ``X-MLX-Stack-Request-Id``
@@ -53,8 +51,7 @@ class Context:
     prompt_tokens: Callable[[], int]  # estimates the prompt's tokens when called
 
 
-@frozen
-class ErrorReply:
+class ErrorReply(Struct, frozen=True):
     """An error in a dialect's shape."""
 
     status: int
@@ -62,8 +59,7 @@ class ErrorReply:
     body: dict[str, Any]
 
 
-@frozen
-class Ending:
+class Ending(Struct, frozen=True):
     """What a reply ends with, after its texts."""
 
     calls: Sequence[Call]
@@ -97,8 +93,7 @@ class Encoder(Protocol):
         """Return a reply whose texts have all been written as the dialect's own object."""
 
 
-@frozen
-class Dialect:
+class Dialect(Struct, frozen=True):
     """A protocol that clients may speak."""
 
     name: str  # a bounded word for logs

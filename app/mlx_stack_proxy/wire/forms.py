@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..frozen import frozen
+from msgspec import Struct
 
 _TYPE = re.compile(
     r"""multipart/form-data\s*;\s*boundary=(?P<quote>"?)(?P<boundary>[\w'()+,./:=?-]{1,70})(?P=quote)"""
@@ -30,8 +30,7 @@ class BadForm(ValueError):
     """The body is not a form, or could be read in more than one way."""
 
 
-@frozen
-class Field:
+class Field(Struct, frozen=True):
     """One field of a form."""
 
     name: str

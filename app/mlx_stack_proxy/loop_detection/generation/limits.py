@@ -13,7 +13,8 @@ import sys
 from functools import lru_cache
 from typing import Final, Literal
 
-from ...frozen import frozen
+from msgspec import Struct
+
 from ...settings import GenerationSettings
 
 Place = Literal["text", "word", "line", "values", "signs", "code", "arguments"]
@@ -56,8 +57,7 @@ class Fences:
         self._read_to = unread
 
 
-@frozen
-class RuleContext:
+class RuleContext(Struct, frozen=True):
     """The settings and the state that all rules share about one text."""
 
     rules: GenerationSettings
@@ -66,8 +66,7 @@ class RuleContext:
     fences: Fences
 
 
-@frozen
-class Threshold:
+class Threshold(Struct, frozen=True):
     """The least repetition that is too long."""
 
     laps: int
@@ -75,8 +74,7 @@ class Threshold:
     most: int = sys.maxsize  # characters that are enough with fewer laps, if there are three
 
 
-@frozen
-class Excess:
+class Excess(Struct, frozen=True):
     """A finding: ``text[start:end]`` is too much."""
 
     rule: Rule | Literal["calls"]  # "calls": it holds one call too many

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from ...escalation.tiers import named_tier
-from ...frozen import frozen
 from ...settings import Settings
 
 Json = dict[str, Any]
@@ -27,8 +27,7 @@ SMALL_WINDOW = 49_152
 REPLY_SHARE = 4  # a reply may take a quarter of the window: clients keep that much free
 
 
-@frozen
-class Setup:
+class Setup(Struct, frozen=True):
     """What any client has to know of the proxy."""
 
     url: str  # without /v1
@@ -61,8 +60,7 @@ def setup(settings: Settings, url: str, model: str, key_variable: str) -> Setup 
     return Setup(url, model, windows, longest, key_variable)
 
 
-@frozen
-class Client:
+class Client(Struct, frozen=True):
     """A row of the table.
 
     A client without a ``program`` is only printed, as its ``pasted`` text if it has one.

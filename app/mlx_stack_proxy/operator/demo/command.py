@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...frozen import frozen
 from ...printable import abridged, printable
 from ...settings_source import load
 from ...tool_validation.check import Options, check_call
@@ -45,8 +45,7 @@ _NOT_ASKED = (400, 401, 403, 404)  # a wrong key (400: LiteLLM without a databas
 _AS_IT_CAME = Options(repair=False)
 
 
-@frozen
-class DemoServer:
+class DemoServer(Struct, frozen=True):
     """A server to ask: the proxy, or the model server behind it."""
 
     url: str  # without /v1
@@ -54,8 +53,7 @@ class DemoServer:
     key: str = "local"
 
 
-@frozen
-class DemoReply:
+class DemoReply(Struct, frozen=True):
     """A reply, or the error that came in its place."""
 
     written: str  # its text or its calls, in one line

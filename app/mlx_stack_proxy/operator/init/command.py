@@ -12,13 +12,14 @@ import contextlib
 import os
 import shlex
 import sys
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
 import yaml
+from msgspec.structs import replace
 
 from ...printable import without_credentials
 from ...settings import UpstreamSettings

@@ -11,11 +11,12 @@ import ipaddress
 import re
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from ...frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ...settings import is_loopback
 
 Place = Literal["here", "network", "cloud", "unknown"]
@@ -33,8 +34,7 @@ _NOT_CHAT = re.compile(
 _BILLIONS = re.compile(r"(?<![a-z0-9.])(?:(\d+)x)?(\d+(?:\.\d+)?)b(?![a-z0-9])", re.I)
 
 
-@frozen
-class Deployment:
+class Deployment(Struct, frozen=True):
     """A model on a server."""
 
     model: str  # LiteLLM's provider, a slash and the model's name
@@ -58,8 +58,7 @@ class Deployment:
         return "network" if "." not in host or host.endswith(_NETWORK_NAMES) else "cloud"
 
 
-@frozen
-class ModelGroup:
+class ModelGroup(Struct, frozen=True):
     """The deployments that LiteLLM offers under one name."""
 
     name: str

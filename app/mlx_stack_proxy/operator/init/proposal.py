@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
 from itertools import chain, count
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import Struct
+
 from ...escalation.tiers import AUTO
-from ...frozen import frozen
 from ...printable import printable, wrapped
 from ...section import keys_of
 from ...settings import DEFAULT_TIERS, TierSettings, is_loopback
@@ -70,8 +70,7 @@ _ON_PLACES = {
 }
 
 
-@frozen
-class ProposedTier:
+class ProposedTier(Struct, frozen=True):
     """A tier of the proposal, and the model group that serves it."""
 
     name: str
@@ -80,13 +79,12 @@ class ProposedTier:
     note: str  # the group's models and their servers, in words
 
 
-@frozen
-class Proposal:
+class Proposal(Struct, frozen=True):
     """The tiers to write, and what to tell the user about them."""
 
     tiers: tuple[ProposedTier, ...]  # the chain, weakest first
     remarks: tuple[str, ...]  # what was left out or guessed, and why: sentences for the user
-    aliases: Mapping[str, str] = field(default_factory=dict)  # Claude Code's model names to tiers
+    aliases: Mapping[str, str] = {}  # Claude Code's model names to tiers
 
 
 def propose(groups: Groups) -> Proposal:

@@ -12,7 +12,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...frozen import frozen
+from msgspec import Struct
+
 from .configs import KEY_VARIABLE, SERVED_MODEL, SHUTDOWN_GRACE_SECONDS
 from .run_directory import RunDirectory
 from .tiers import LocalTier
@@ -40,8 +41,7 @@ _LITELLM = {
 _RUN_LITELLM = "from litellm.proxy.proxy_cli import run_server; run_server()"
 
 
-@frozen
-class ChildSpec:
+class ChildSpec(Struct, frozen=True):
     """How to start one child, and how to tell that it is ready."""
 
     name: str

@@ -7,7 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...frozen import frozen
+from msgspec import Struct
+
 from ...setting_types import TIER_NAME
 from ...settings import DEFAULT_TIERS
 from .. import CommandError, deploy_path
@@ -19,8 +20,7 @@ _HUGGING_FACE_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[\w.-]+$")
 _RESERVED = ("auto", "litellm", "proxy")
 
 
-@frozen
-class LocalTier:
+class LocalTier(Struct, frozen=True):
     """A tier and the model that one ``mlx_lm.server`` serves for it."""
 
     name: str

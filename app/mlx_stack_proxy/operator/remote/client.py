@@ -18,9 +18,9 @@ from typing import Any
 
 import httpx
 import yaml
+from msgspec import Struct
 from pydantic import ValidationError
 
-from ...frozen import frozen
 from ...printable import printable
 from ...settings import ServerSettings, Settings, is_loopback
 from ...settings_source import SettingsError, find_file, load
@@ -33,8 +33,7 @@ PLAIN = {"Accept-Encoding": "identity"}  # so that no packed answer grows withou
 SECONDS = 5.0  # how long the proxy may be silent before we give up
 
 
-@frozen
-class Found:
+class Found(Struct, frozen=True):
     """The configured proxy."""
 
     server: ServerSettings

@@ -20,8 +20,8 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 import httpx
+from msgspec import Struct
 
-from ...frozen import frozen
 from .. import CommandError, deploy_path, replace_file
 
 PAUSE_SECONDS = 0.5  # between two looks or tries
@@ -46,8 +46,7 @@ _NO_SYSTEMD = (
 _NO_USERS_SYSTEMD = f"{_NO_SYSTEMD}. After `su` yours isn't reached: log in as the user itself"
 
 
-@frozen
-class Spec:
+class Spec(Struct, frozen=True):
     """The service's command, files and limits."""
 
     command: tuple[str, ...]  # without the options that only one of the managers adds

@@ -14,7 +14,8 @@ import re
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
-from ...frozen import frozen
+from msgspec import Struct
+
 from ...wire.call import Call
 from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable, write
@@ -58,8 +59,7 @@ class Exhausted(Exception):
     """The reading budget is used up: the rest of the reply stays text."""
 
 
-@frozen
-class Block:
+class Block(Struct, frozen=True):
     """A stretch of text that a reader has read."""
 
     end: int  # the index after it
@@ -147,8 +147,7 @@ Reader = Callable[[Source, int], Block | None]  # gets the index of the opener
 Follow = Callable[[str, int, ToolSet], bool]  # gets the text, and the index after the opener
 
 
-@frozen
-class Format:
+class Format(Struct, frozen=True):
     """One row of the table."""
 
     name: str  # the label for metrics

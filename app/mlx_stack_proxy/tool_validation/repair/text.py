@@ -22,10 +22,11 @@ the reader's           see ``LENIENCIES``: quotes, literals, commas, keys, newli
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any, Final
 
-from ...frozen import frozen
+from msgspec import Struct
+from msgspec.structs import replace
+
 from ...wire.json_reader import JsonReader, parse
 from ...wire.json_text import Unreadable
 
@@ -52,8 +53,7 @@ _QUOTED: Final = re.compile(
 )
 
 
-@frozen
-class RepairedText:
+class RepairedText(Struct, frozen=True):
     """The one reading of a text."""
 
     value: Any

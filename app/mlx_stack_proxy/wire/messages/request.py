@@ -13,10 +13,10 @@ is loaded later (``defer_loading``) is offered once a result has named it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final
 
 import orjson
+from msgspec.structs import replace
 
 from ...errors import INVALID_REQUEST, ProxyError
 from ..call import as_function

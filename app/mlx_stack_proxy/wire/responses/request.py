@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import orjson
+from msgspec import Struct
 
 from ...errors import INVALID_REQUEST, ProxyError, invalid
-from ...frozen import frozen
 from ..dialect import SessionName, Translated
 from ..fields import has_type, objects, refused, string
 from ..transcript import Json, Part, Transcript, reminder
@@ -83,8 +83,7 @@ _TEXTS: Final = {
 _IMAGE_NOTE: Final = "[image: see the next message]"
 
 
-@frozen
-class Echo:
+class Echo(Struct, frozen=True):
     """The facts about a request that the encoder needs."""
 
     shapes: Shapes  # how the request offers its tools

@@ -15,9 +15,9 @@ from hashlib import blake2b
 from typing import Any, Final
 
 import orjson
+from msgspec import Struct
 
 from ...errors import ProxyError
-from ...frozen import frozen
 from ..call import Call
 from ..dialect import Context, Ending
 from ..sse import DONE_FRAME, named_frame
@@ -32,8 +32,7 @@ _INCOMPLETE: Final[Mapping[Any, str]] = {
 }
 
 
-@frozen
-class ItemKind:
+class ItemKind(Struct, frozen=True):
     """A kind of item that comes piece by piece."""
 
     prefix: str  # begins the item's id

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import orjson
+from msgspec import Struct
 
 from ...errors import invalid
-from ...frozen import frozen
 from ..call import as_function, object_in
 from ..fields import (
     FRAME,
@@ -50,8 +50,7 @@ _RULE: Final = re.compile(r"^(\w{1,80}):(.{0,2000})$", re.MULTILINE)
 _WORD: Final = re.compile(r'\s*"((?:[^"\\\n]|\\.){1,80})"')
 
 
-@frozen
-class Shape:
+class Shape(Struct, frozen=True):
     """How a request offers a tool."""
 
     name: str  # the tool's own name, without its namespace
@@ -68,8 +67,7 @@ class Shapes(dict[str, Shape]):
         return matches[0] if len(matches) == 1 else Shape(name)
 
 
-@frozen
-class Tools:
+class Tools(Struct, frozen=True):
     """A request's tools, translated."""
 
     fields: dict[str, Any]  # the fields about tools for the chat completion's request
