@@ -64,7 +64,7 @@ def request() -> Drawing:
     row(right, 192, "tiers.py\nwhich tiers it may go to")
     d.arrow((280, 204), (572, 204), (572, 139), (590, 139), dashed=True)
     d.arrow((280, 222), (590, 222), dashed=True)
-    row(middle, 268, "driver.py, course.py\nthe only attempt loop")
+    row(middle, 268, "driver.py, calls.py\nthe only attempt loop")
     d.arrow((150, 238), (150, 291), (300, 291))
     row(right, 268, "ladder.py, breaker.py\nwhere to start, who is left out", "ours")
     d.arrow((560, 291), (590, 291), dashed=True)

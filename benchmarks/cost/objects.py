@@ -74,14 +74,19 @@ class Made:
 
     def begin(self) -> None:
         gc.disable()
-        self._before = {id(one) for one in gc.get_objects() if _is_ours(type(one))}
+        tracked = gc.get_objects()
+        ours = (one for one in (*tracked, *gc.get_referents(*tracked)) if _is_ours(type(one)))
+        self._before = {id(one) for one in ours}
         sys.setprofile(self._called)
 
     def end(self) -> None:
         if sys.getprofile() is None:
             return
         sys.setprofile(None)
-        for one in gc.get_objects():  # those of classes without an `__init__`
+        # Objects of classes without an `__init__`. Python's collector tracks no struct that holds
+        # plain values alone, so what the others refer to is looked at, too.
+        tracked = gc.get_objects()
+        for one in (*tracked, *gc.get_referents(*tracked)):
             if _is_ours(type(one)) and id(one) not in self._before:
                 self.found[id(one)] = one
         gc.enable()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.driver.answer import Answer
-from mlx_stack_proxy.driver.call import read
+from mlx_stack_proxy.driver.calls import read
 from mlx_stack_proxy.engine.attempt import LONG_READ, Attempt
 from mlx_stack_proxy.engine.downstream import Downstream
 from mlx_stack_proxy.engine.steps import Fail, PassOn

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.driver import decisions
+from mlx_stack_proxy.driver import live_rules
 from mlx_stack_proxy.driver.driver import Driver
 from mlx_stack_proxy.engine import deadlines, watch
 from mlx_stack_proxy.engine.attempt import Attempt
@@ -212,7 +212,7 @@ async def test_from_the_first_attempt_to_the_last_byte(name: str, stream: bool) 
         assert client.body == CLIENTS[1], "as it came"
     assert all(answer.closed for answer in one.upstream.answers)
     assert len(one.exchange.outcomes) == len(one.exchange.steps) == len(asked)
-    assert not one.services.exchanges
+    assert not one.services.drivers
 
 
 async def test_after_text_a_failure_is_an_event_of_the_stream() -> None:
@@ -253,7 +253,7 @@ async def test_a_client_that_leaves_before_the_next_step_takes_no_attempt_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Where the cloud's cap is settled, the store is awaited between an attempt and its step."""
-    monkeypatch.setattr(decisions, "following", lambda *_: asyncio.Event().wait())
+    monkeypatch.setattr(live_rules, "following", lambda *_: asyncio.Event().wait())
     one = Running({"fast": [GOOD], "standard": [GOOD]}, False, {})
     await one.until_asked()
     async with asyncio.timeout(10):
@@ -268,7 +268,7 @@ async def test_a_client_that_leaves_before_the_next_step_takes_no_attempt_along(
 async def test_the_end_of_the_process_is_told() -> None:
     one = Running({"fast": [HANGS], "standard": [GOOD]}, False, {})
     await one.until_asked()
-    (run,) = one.services.exchanges
+    (run,) = one.services.drivers
     assert run.writing() is not None
     run.end()
     assert await one.outcome() == "upstream_unavailable"
@@ -316,7 +316,7 @@ async def test_a_limit_reached_while_a_thread_judges_takes_no_good_reply(
     monkeypatch.setattr(Attempt, "is_slow", lambda attempt: True)
     one = Running({"fast": [reply], "standard": [GOOD]}, stream, {})
     await asyncio.to_thread(judging.wait, 10)
-    (run,) = one.services.exchanges
+    (run,) = one.services.drivers
     run.end()
     go_on.set()
     assert await one.outcome() == outcome
@@ -342,7 +342,7 @@ async def test_a_limit_reached_while_a_thread_parses_takes_no_whole_reply(
     reply = (200, json.dumps(completion({"content": "Hello"})).encode())
     one = Running({"fast": [reply], "standard": [GOOD]}, stream, {})
     await asyncio.to_thread(parsing.wait, 10)
-    (run,) = one.services.exchanges
+    (run,) = one.services.drivers
     run.end()
     go_on.set()
     assert await one.outcome() == "ok"

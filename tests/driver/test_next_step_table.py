@@ -6,8 +6,8 @@ import pytest
 from msgspec.structs import replace
 
 from mlx_stack_proxy.driver.next_step import ROWS, kind_of, next_step
+from mlx_stack_proxy.driver.rules import ANSWER_DIRECTLY, GO_ON
 from mlx_stack_proxy.driver.situation import Situation
-from mlx_stack_proxy.driver.tries import ANSWER_DIRECTLY, GO_ON
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import Cut, Failure, empty, truncated

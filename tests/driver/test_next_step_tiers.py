@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 from msgspec.structs import replace
 
-from mlx_stack_proxy.driver.decisions import after_waiting
+from mlx_stack_proxy.driver.live_rules import after_waiting
 from mlx_stack_proxy.engine.deadlines import silent_until
 from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls, Route

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from mlx_stack_proxy.driver.call import in_thread
+from mlx_stack_proxy.driver.calls import in_thread
 
 
 async def test_a_cancellation_waits_for_the_work_and_loses_no_result() -> None:

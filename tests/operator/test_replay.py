@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy import tool_validation
-from mlx_stack_proxy.driver.tries import GO_ON
+from mlx_stack_proxy.driver.rules import GO_ON
 from mlx_stack_proxy.operator.replay import Replay, _failure
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from tests.operator.conftest import Ran, Typed

@@ -149,11 +149,11 @@ async def test_by_default_the_status_stays_free(proxy: RunningProxy) -> None:
     proxy.upstream.will(Reply.sse(SILENCE))
     asking = asyncio.create_task(ask(proxy, stream=True))
     await proxy.upstream.next_call()
-    run: Any = next(iter(proxy.services.exchanges))
+    run: Any = next(iter(proxy.services.drivers))
     limits = run._limits
     assert limits._next_sign_at() == limits._exchange.request.started + 240
     asking.cancel()
-    await until(lambda: not proxy.services.exchanges)
+    await until(lambda: not proxy.services.drivers)
 
 
 # Names, tokens, models

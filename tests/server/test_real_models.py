@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.driver.tries import GO_ON
+from mlx_stack_proxy.driver.rules import GO_ON
 from tests.server.asking import MESSAGES, ask, text_of
 from tests.server.calling import BAD, CORRECTION, RULES, TOOLS, calling, finishes, messages_of
 from tests.server.conftest import StartProxy

@@ -16,16 +16,16 @@ from collections.abc import Awaitable, Mapping
 from functools import cached_property
 from typing import Any
 
+from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
-from ..engine.spent import Spent, spent_by
-from ..engine.verdicts import Failure
+from ..engine.spent import Spent
+from ..engine.verdicts import Failure, Verdict
 from ..escalation.tiers import named_by_client
 from ..settings import PASS_THROUGH
 from ..state.store import Limit, SessionState, Settlement, Sticky, StoreError
 from ..telemetry import accounts
 from ..token_budget import budgets
 from ..token_budget.reservation import Reservation
-from ..wire.reply import Reply
 from ..wire.usage import window_of
 from .services import Services
 
@@ -185,21 +185,18 @@ class Books:
         used, self._cloud_tokens = self._cloud_tokens, 0
         await self._cloud_reservation.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
 
-    def count(self, status: int | None, reply: Reply) -> Spent | None:
-        """Return an attempt's tokens and keep them for its booking; None for a status from 400."""
-        if status is not None and status >= 400:
+    def count(self, attempt: Attempt, verdict: Verdict | None) -> Spent | None:
+        """Return the tokens that an attempt's call used, and keep them for its booking."""
+        spent = attempt.spent(verdict, count_cached=self._rules.count_cached_prompt)
+        if spent is None:
             return None
-        exchange = self._exchange
-        tier = exchange.tier
-        self._attempt_spent = spent_by(
-            exchange.request, reply, count_cached=self._rules.count_cached_prompt
-        )
-        if exchange.route.is_cloud(tier, self._services.settings):
+        self._attempt_spent, exchange = spent, self._exchange
+        if exchange.route.is_cloud(exchange.tier, self._services.settings):
             # The cap also counts calls that the client asked for by name, and cached prompt tokens,
             # which a cloud bills, too.
-            billed = spent_by(exchange.request, reply, count_cached=True)
-            self._cloud_tokens = billed.total
-        return self._attempt_spent
+            billed = attempt.spent(verdict, count_cached=True)
+            self._cloud_tokens = billed.total if billed is not None else 0
+        return spent
 
     def _note_attempt(self) -> None:
         """Book the ended attempt's tokens for the next settlement, and count them as used.

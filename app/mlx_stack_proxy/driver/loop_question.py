@@ -8,29 +8,32 @@ the stage gets None for an answer.
 from __future__ import annotations
 
 import asyncio
-import copy
-from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import orjson
 from msgspec.structs import replace
 
 from .. import log
+from ..engine.attempt import Attempt
+from ..engine.build_request import build
 from ..engine.downstream import Downstream
 from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
-from ..engine.outcome import Inquiry, Outcome
+from ..engine.outcome import Inquiry
 from ..engine.request import Request, Route
-from ..engine.steps import Deliver, LastStep, Step
-from ..engine.verdicts import Failure
+from ..engine.spent import Spent, spent_by
+from ..engine.verdicts import Failure, Verdict
 from ..escalation.tiers import may_enter_cloud
 from ..memory_pressure.pressure import Level
 from ..settings import CLOUD_TIER
-from ..state.store import Limit, StoreError
+from ..state.store import StoreError
 from ..telemetry import accounts
 from ..token_budget import budgets
-from .books import Books
-from .driver import Driver
+from ..token_budget.reservation import Reservation
+from .answer import Answer
+from .calls import Calls
+from .limits import Limits
 from .services import Services
 
 SECONDS: Final = 120.0  # time limit of a question, the wait in the tier's queue included
@@ -97,74 +100,49 @@ def _count(services: Services, result: str) -> None:
     services.metrics.count("judge_questions", result)
 
 
-class QuestionBooks(Books):
-    """A question's books: tokens are reserved under every policy, and not waited for.
-
-    So the proxy's own question never takes a session over its budget.
-    """
-
-    async def set_aside(self, tier: str, body: Mapping[str, Any]) -> Failure | None:
-        limits = self._limits + budgets.tier_limits(self._exchange, tier, self._rules)
-        self._attempt_limits = limits
-        reserved = limits + self._capped
-        tokens = self._exchange.request.prompt_tokens + budgets.most_written(body)
-        try:
-            if not reserved or await self._reservation.make(reserved, tokens, SECONDS) is None:
-                return None
-        except StoreError as error:
-            accounts.store_failed(self._services, error)
-            return Failure("server_error", "the store fails", fault="nobody")
-        return Failure("budget_exceeded", "no tokens are left", fault="nobody")
-
-    async def settle_question(self) -> None:
-        self._note_attempt()
-        amounts = self._unsettled | dict.fromkeys(self._capped, self._cloud_tokens)
-        await self._reservation.settle(amounts, self._exchange.tier)
-
-    @property
-    def _capped(self) -> tuple[Limit, ...]:
-        """The cloud's cap, if the call leaves this machine."""
-        services, exchange = self._services, self._exchange
-        in_cloud = exchange.route.is_cloud(exchange.tier, services.settings)
-        return services.cloud.limits if services.cloud is not None and in_cloud else ()
-
-
-class _Question(Driver):
+class _Question:
     """One question: an exchange with one attempt and no stages, for which no client waits."""
-
-    _open_books = QuestionBooks
-    _books: QuestionBooks
-    _in_queue = ("judge", "judge")  # all questions together count as one client
 
     def __init__(
         self, services: Services, exchange: Exchange, inquiry: Inquiry, headers: RawHeaders
     ) -> None:
-        alone = copy.copy(services)
-        alone.stages = alone.observers = ()
-        clock = asyncio.get_running_loop().time
-        super().__init__(
-            alone,
-            exchange,
-            headers=headers,
-            our_key=True,
-            downstream=Downstream(_drop, clock),
-            receive=asyncio.Event().wait,
-            arrived=clock(),
+        settings = services.settings
+        self._services, self._exchange, self._inquiry = services, exchange, inquiry
+        request = build(exchange, settings, services.tier_states.view())
+        self._attempt = Attempt(exchange, request, (), partial(accounts.stage_failed, services))
+        clock = self._clock = asyncio.get_running_loop().time
+        answer = Answer(exchange, Downstream(_drop, clock), services.memory, metadata=False)
+        self._limits = Limits(asyncio.Event().wait, services, exchange, answer, lambda *_: False)
+        self._calls = Calls(services, exchange, answer, self._limits, headers=headers, our_key=True)
+        rules, tier = settings.reliability.token_budget, exchange.tier
+        # Of the session and the tier; and the cloud's cap, if the call leaves this machine.
+        self._budgets = budgets.limits_for(exchange, rules) + budgets.tier_limits(
+            exchange, tier, rules
         )
-        self._arrived = None  # the overhead of clients' requests is not measured here
-        self._inquiry = inquiry
+        in_cloud = services.cloud is not None and exchange.route.is_cloud(tier, settings)
+        self._cap = services.cloud.limits if services.cloud is not None and in_cloud else ()
+        self._reservation = Reservation(services, exchange.id, exchange.session.hash)
+        self._spent: Spent | None = None  # tokens of the call; None: none was made, or taken
 
     async def run(self) -> None:
         """Ask the model, hand its answer to the stage, and count the result."""
+        attempt, outcome = self._attempt, None
         self._limits.start()
         try:
-            await self._to_last_step()
+            verdict = await self._calls.run(attempt, self._call_in_turn)
+            rules = self._services.settings.reliability.token_budget
+            self._spent = attempt.spent(verdict, count_cached=rules.count_cached_prompt)
+            outcome = attempt.outcome(verdict, self._spent, self._clock())
         except Exception as error:  # nobody awaits this task, so it logs its own fault
             log.fault("judge_fault", error, request_id=self._exchange.id)
         finally:
-            await self._end()
-            outcome = self._exchange.delivered
-            text = _text_of(outcome)
+            self._limits.stop()
+            await self._calls.close()
+            self._calls.note_end(attempt, outcome)
+            await self._settle()
+            choice, text = attempt.reply.choices.get(0), None
+            if choice is not None and outcome is not None and outcome.verdict is None:
+                text = choice.text
             readable = self._inquiry.take(text)
             if text is not None:
                 result = "answered" if readable else "no_answer"
@@ -172,26 +150,39 @@ class _Question(Driver):
                 result = _FAILED.get((outcome and outcome.reason) or "", "failed")
             _count(self._services, result)
 
-    async def _decide(self) -> Step:
-        return Deliver()  # there is one attempt only
+    async def _call_in_turn(self) -> Verdict | None:
+        """Call once the tier has a free place; all questions together count as one client."""
+        if refusal := await self._set_aside():
+            return refusal
+        queued_at = self._clock()
+        async with self._services.queues.place(self._attempt.tier, "judge", "judge"):
+            self._attempt.waited = self._clock() - queued_at
+            return await self._calls.make(self._attempt)
 
-    def _note_call(self, outcome: Outcome, *, answered: bool) -> None:
-        tier, figures = outcome.tier, outcome.figures
-        accounts.count_tokens(self._services, tier, figures.tokens_in, figures.tokens_out)
+    async def _set_aside(self) -> Failure | None:
+        """Reserve the tokens that the question may use, whatever the policy."""
+        limits, body = self._budgets + self._cap, self._attempt.request.body
+        tokens = self._exchange.request.prompt_tokens + budgets.most_written(body)
+        try:
+            if not limits or await self._reservation.make(limits, tokens, SECONDS) is None:
+                return None
+        except StoreError as error:
+            accounts.store_failed(self._services, error)
+            return Failure("server_error", "the store fails", fault="nobody")
+        return Failure("budget_exceeded", "no tokens are left", fault="nobody")
 
-    def _note_step(self, step: Step) -> None:
-        """The records, and what counts them, are of clients' requests only."""
-
-    async def _close_books(self, outcome: str, step: LastStep | None = None) -> None:
-        await self._books.settle_question()
-
-
-def _text_of(outcome: Outcome | None) -> str | None:
-    """Return the text of a question's answer; None: there is none."""
-    if outcome is None or outcome.verdict is not None or outcome.reply is None:
-        return None
-    choice = outcome.reply.choices.get(0)
-    return choice.text if choice is not None else None
+    async def _settle(self) -> None:
+        """Count and settle the tokens that the question has used."""
+        spent, tier, limits = self._spent, self._exchange.tier, self._budgets
+        if spent is not None:
+            accounts.count_tokens(self._services, tier, spent.prompt, spent.output)
+            if spent.estimated and limits:
+                limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
+        amounts = dict.fromkeys(limits, spent.total if spent is not None else 0)
+        if spent is not None and self._cap:  # a cloud bills cached tokens, too
+            spent = spent_by(self._exchange.request, self._attempt.reply, count_cached=True)
+        amounts |= dict.fromkeys(self._cap, spent.total if spent is not None else 0)
+        await self._reservation.settle(amounts, tier)
 
 
 async def _drop(message: Any) -> None:

@@ -2,7 +2,7 @@
 
 :data:`ROWS` is the table of rules. Each kind of failure has a row: the rules to try, in order, and
 what the client gets if no rule applies. :func:`kind_of` picks the row of a verdict. The rules are
-in ``tries.py``; each is a small function that returns a step, or None if it doesn't apply.
+in ``rules.py``; each is a small function that returns a step, or None if it doesn't apply.
 
 The result depends only on the exchange, the settings, the view of the tiers and the time; nothing
 here does I/O. ``docs/escalation.md`` has the same rules in words.
@@ -20,8 +20,7 @@ from ..engine.steps import Deliver, Step
 from ..engine.tier_view import TierView
 from ..engine.verdicts import Cut, Failure, InvalidToolCall, LoopDetected
 from ..settings import Settings
-from .situation import Situation
-from .tries import (
+from .rules import (
     deliver,
     deliver_agreed,
     deliver_call_of_text,
@@ -53,6 +52,7 @@ from .tries import (
     tier_elsewhere,
     upstreams_answer,
 )
+from .situation import Situation
 
 
 class Row(Struct, frozen=True):

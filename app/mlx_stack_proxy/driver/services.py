@@ -44,7 +44,7 @@ class Services(Shared):
     observers: Sequence[MakeObserver] = ()
     capture: FailureCapture | None = None
     traces: Traces | None = None
-    exchanges: set[Driver] = field(default_factory=set)  # those on their way
+    drivers: set[Driver] = field(default_factory=set)  # of the exchanges on their way
     retired: list[Cloud] = field(default_factory=list)  # replaced; exchanges may still use them
     _in_force: Services | None = None  # the copy since the last change; None: not made yet
 

@@ -1,4 +1,4 @@
-"""What the rules of ``tries.py`` decide on: an exchange, how its last attempt ended, the tiers."""
+"""What the rules of ``rules.py`` decide on: an exchange, how its last attempt ended, the tiers."""
 
 from __future__ import annotations
 

@@ -28,12 +28,12 @@ from . import own_words
 from .exchange import Exchange
 from .gate import MAX_HELD, Gate
 from .headers import RawHeaders
-from .outcome import Committed, Remarks
+from .outcome import Committed, Figures, Outcome, Remarks
 from .pipeline import FaultReport, Pipeline, Stage
 from .request import UpstreamRequest
-from .spent import spent_by
+from .spent import Spent, spent_by
 from .upstream_answers import failure_inside, repetition_inside
-from .verdicts import Cut, Failure, Verdict, empty, rejected
+from .verdicts import Cut, Failure, Verdict, empty, reason_of, rejected
 
 LONG_READ = 32 * 1024  # bytes; to watch as much text may take 10 ms
 MAX_STREAM = 512 * 1024 * 1024  # bytes; no model writes so much
@@ -127,6 +127,41 @@ class Attempt:
         remarks = self._pipeline.remarks()
         remarks.notes |= self.notes
         return remarks
+
+    def spent(self, verdict: Verdict | None, *, count_cached: bool) -> Spent | None:
+        """Return the tokens that the call used; None: none was made, or no server took it.
+
+        ``count_cached``: as in :func:`spent_by`.
+        """
+        if self.began is None or (isinstance(verdict, Failure) and verdict.not_taken):
+            return None
+        return spent_by(self._client_request, self.reply, count_cached=count_cached)
+
+    def outcome(
+        self, verdict: Verdict | None, spent: Spent | None, now: float, *, left: bool = False
+    ) -> Outcome:
+        """Return how the attempt ended; ``left``: because the client left."""
+        status = None if left else 200
+        began = self.began if self.began is not None else now
+        figures = Figures(
+            status=verdict.status if isinstance(verdict, Failure) else status,
+            seconds=now - began,
+            silent=(self.first_byte or now) - began,
+            waited=self.waited,
+            placed=self.placed,
+            tokens_in=spent.prompt if spent is not None else 0,
+            tokens_out=spent.output if spent is not None else 0,
+        )
+        return Outcome(
+            self.tier,
+            verdict,
+            "client_left" if left else reason_of(verdict),
+            called=self.began is not None,
+            figures=figures,
+            committed=self.committed,
+            remarks=self.remarks(),
+            reply=self.reply,
+        )
 
     @property
     def committed(self) -> Committed | None:

@@ -1,7 +1,7 @@
 """One client request until its final response, as data.
 
 An :class:`Exchange` has a :class:`Request`, one :class:`Outcome` for each attempt that ended, and
-one step for each outcome: ``steps[i]`` followed ``outcomes[i]``. Only a course (``course.py``)
+one step for each outcome: ``steps[i]`` followed ``outcomes[i]``. Only the driver
 appends, first an outcome and then its step. While an attempt runs, there are as many steps as
 outcomes; while a step is decided, there is one outcome more.
 

@@ -154,6 +154,11 @@ class Failure(Struct, frozen=True):
         return self.fault in ("model", "limit")
 
     @property
+    def not_taken(self) -> bool:
+        """Whether no server took the request, so that the call has used no tokens."""
+        return self.kind == "unreachable" or (self.status or 0) >= 400
+
+    @property
     def may_be_ours(self) -> bool:
         """Whether upstream may refuse our words, which stood after a tool's result."""
         return self.fault in ("ours", "client_or_ours")

@@ -6,16 +6,15 @@ A record is one line of JSON (docs/operations.md describes it):
 
 ``capture_failures`` writes such records, with more keys: how the reply failed if its bytes don't
 tell (``failed``), what the proxy knew of the session (``context``), and the ``verdict``, with which
-replay compares its own. Unknown keys are ignored. Each record runs the driver's own course
-(``driver/course.py``), in which the recorded reply stands for the call, up to the next step.
-Records are independent, except that consecutive attempts of one exchange share a session.
+replay compares its own. Unknown keys are ignored. Each recorded reply is played into an attempt, in
+the place of a call, and ``next_step.py`` decides what follows. Records are independent, except that
+consecutive attempts of one exchange share a session.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
-import contextlib
 import json
 import sys
 from collections import Counter
@@ -30,7 +29,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .. import stages
-from ..driver.course import Course
 from ..driver.next_step import next_step
 from ..engine import client_request, own_words
 from ..engine.attempt import Attempt
@@ -38,12 +36,12 @@ from ..engine.build_request import build
 from ..engine.exchange import Exchange
 from ..engine.failures import as_data
 from ..engine.outcome import Outcome
-from ..engine.pipeline import Stage
 from ..engine.request import Controls, Route
 from ..engine.session_id import identify
-from ..engine.steps import Deliver, Move, Retry, Start, Step
+from ..engine.steps import Deliver, Move, Retry, Start
+from ..engine.tier_view import TierView
 from ..engine.upstream_answers import completion_in
-from ..engine.verdicts import Failure, LoopDetected, Verdict, reason_of
+from ..engine.verdicts import Cut, Failure, LoopDetected, Verdict, reason_of
 from ..errors import ProxyError
 from ..printable import abridged, printable
 from ..settings import Settings
@@ -84,7 +82,7 @@ class Replayed(Struct, frozen=True):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the outcome for JSON, without the fields that are empty."""
-        named = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        named = {name: getattr(self, name) for name in self.__struct_fields__}
         return {k: v for k, v in named.items() if v not in ("", (), None)}
 
     def __str__(self) -> str:
@@ -133,9 +131,10 @@ class Replay:
             # All records have one session: drop the state that another exchange has left in it.
             stages.forget(self._stages, exchange.session.hash)
         self._next = (request_id, number + 1) if isinstance(number, int) else None
-        course = _Course(exchange, self._settings, self._stages, record.get("reply"))
-        attempt, step = course.run()
+        attempt, faults = self._attempt(exchange, record.get("reply"))
         verdict = exchange.outcomes[-1].verdict
+        step = next_step(exchange, self._settings, TierView(), exchange.started)
+        exchange.steps.append(step if isinstance(step, (Retry, Move)) else Deliver())
         if isinstance(step, Deliver):
             fields = _delivered(exchange, attempt, verdict)
         else:
@@ -145,7 +144,6 @@ class Replay:
             elif isinstance(verdict, LoopDetected):
                 fields["reason"] += f": {verdict.detector}, {verdict.repeats}x"
             if isinstance(step, (Retry, Move)):
-                exchange.steps[-1] = step
                 sent = build(exchange, self._settings).body["messages"]
                 words = own_words.added(sent, exchange.request.body["messages"])
                 fields |= {"action": RETRIED, "correction": words.strip()}
@@ -154,12 +152,34 @@ class Replay:
             line,
             request_id=str(request_id or ""),
             schemas=tuple(faulty_schemas(exchange.request.tools)),
-            faults=tuple(course.faults),
+            faults=tuple(faults),
             failures=tuple((verdict_data or {}).get("failures", ())),
             verdict=verdict_data,
             differs=_difference(record, verdict_data or {}),
             **fields,
         )
+
+    def _attempt(self, exchange: Exchange, reply: Any) -> tuple[Attempt, list[str]]:
+        """Play a recorded reply in the place of a call; return its attempt, and stages' faults.
+
+        Raises :class:`BadRecord`.
+        """
+        faults: list[str] = []
+
+        def note_fault(stage: str, error: Exception) -> None:
+            faults.append(f"{stage}: {type(error).__name__}: {error}")
+
+        attempt = Attempt(exchange, build(exchange, self._settings), self._stages, note_fault)
+        attempt.began = exchange.started
+        verdict = attempt.on_request()
+        if verdict is None:
+            verdict = _play(attempt, reply) or attempt.verdict
+            if verdict is None or isinstance(verdict, Cut):
+                # The reply alone may not show its failure, if that was judged by the tier's other
+                # replies.
+                verdict = attempt.settle() or _failure(reply)
+        exchange.outcomes.append(attempt.outcome(verdict, None, exchange.started))
+        return attempt, faults
 
     def _exchange(self, record: Any) -> Exchange:
         """Return the exchange as it was before the recorded attempt. Raises :class:`BadRecord`."""
@@ -194,44 +214,6 @@ class Replay:
             )
         except (AttributeError, TypeError, ValueError) as error:
             raise BadRecord(f"has a `context` that makes no sense: {error}") from None
-
-
-class _Course(Course):
-    """Plays one recorded reply in the place of a call, and ends with the step that follows it."""
-
-    def __init__(
-        self, exchange: Exchange, settings: Settings, stages: Sequence[Stage], reply: Any
-    ) -> None:
-        self.faults: list[str] = []
-        super().__init__(
-            exchange,
-            settings,
-            stages,
-            lambda stage, error: self.faults.append(f"{stage}: {type(error).__name__}: {error}"),
-        )
-        self._reply = reply
-
-    def run(self) -> tuple[Attempt, Step]:
-        """Return the attempt and the step that follows it. Raises :class:`BadRecord`."""
-        with contextlib.suppress(StopIteration):
-            self._to_last_step().send(None)  # it waits for nothing
-        return self._attempt, self._step
-
-    async def _make(self, attempt: Attempt, step: Step | None) -> Verdict | None:
-        return _play(attempt, self._reply) or attempt.verdict
-
-    async def _judge(self, attempt: Attempt) -> Verdict | None:
-        # The reply alone may not show its failure, if that was judged by the tier's other replies.
-        return attempt.settle() or _failure(self._reply)
-
-    def _end_attempt(self, attempt: Attempt, verdict: Verdict | None) -> None:
-        super()._end_attempt(attempt, verdict)
-        self._attempt = attempt
-
-    async def _decide(self) -> Step:
-        exchange = self._exchange
-        self._step = next_step(exchange, self._settings, self._view(), exchange.started)
-        return Deliver()  # only this attempt was recorded
 
 
 def _play(attempt: Attempt, reply: Any) -> Verdict | None:

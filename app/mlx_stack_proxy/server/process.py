@@ -137,8 +137,8 @@ class Server(uvicorn.Server):
             self.should_exit = True
         if self.should_exit:
             life.stopping = True
-            for exchange in list(self._services.exchanges):
-                exchange.end()
+            for driver in list(self._services.drivers):
+                driver.end()
         if counter % GC_TICKS == 0:
             gc.collect(1)
         return await super().on_tick(counter)

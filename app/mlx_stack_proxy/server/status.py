@@ -38,7 +38,7 @@ async def status(services: Services) -> dict[str, Any]:
         "version": __version__,
         "started": services.life.started,
         "stopping": services.life.stopping,
-        "running": len(services.exchanges),
+        "running": len(services.drivers),
         "sessions": sessions,
         "litellm": "ok" if alive else services.upstream.reach.why or "no answer in time",
         "configuration": configuration(services, whole=True),
@@ -106,9 +106,7 @@ def _limits(settings: Settings) -> list[Limit]:
 
 def _tiers(services: Services, gone_tiers: Collection[str]) -> dict[str, dict[str, Any]]:
     queues = {name: (used, waiting) for name, used, waiting in services.queues.readings()}
-    writing = [
-        reading for exchange in services.exchanges if (reading := exchange.writing()) is not None
-    ]
+    writing = [reading for driver in services.drivers if (reading := driver.writing()) is not None]
     now, view = services.wall_clock(), services.tier_states.view()
     rates = token_rates.per_second(reversed(services.records), writing, now)
     tiers = {}

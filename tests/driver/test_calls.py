@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 
-from mlx_stack_proxy.driver import call
+from mlx_stack_proxy.driver import calls
 from mlx_stack_proxy.engine import upstream_answers
 from mlx_stack_proxy.engine.attempt import LONG_READ
 from tests.engine.exchanges import attempt, exchange
@@ -50,7 +50,7 @@ class Endless:
 async def test_a_cancellation_ends_a_reply_that_never_pauses() -> None:
     """Although each piece that a thread has begun is fed to its end."""
     endless: Any = Endless()
-    reading = asyncio.ensure_future(call._read_stream(endless, endless, ANSWER, LIMITS))
+    reading = asyncio.ensure_future(calls._read_stream(endless, endless, ANSWER, LIMITS))
     endless.cancel = reading.cancel
     with pytest.raises(asyncio.CancelledError):
         await reading
@@ -71,7 +71,7 @@ async def test_a_long_json_answer_is_parsed_in_a_thread(monkeypatch: pytest.Monk
         body = orjson.dumps(completion({"content": text}))
         reply = FakeResponse([body], b"application/json")
         how = {"our_key": True, "answer": ANSWER, "limits": LIMITS}
-        assert await call.read(read_into, reply, one, **how) is None
+        assert await calls.read(read_into, reply, one, **how) is None
         assert read_into.reply.choices[0].text == text
     short, long = parsed_in
     assert short is threading.main_thread() is not long

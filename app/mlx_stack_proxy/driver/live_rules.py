@@ -1,4 +1,4 @@
-"""Asks the pure rules with what is known now of the tiers, the queues and the budgets.
+"""Applies the rules to what is known now of the tiers, the queues and the budgets.
 
 The stages choose the tier on which an exchange starts, ``next_step.py`` the step that follows an
 attempt. Neither knows whether the cloud's hourly cap has tokens left, because only setting tokens
@@ -12,10 +12,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..engine.attempt import Attempt
 from ..engine.deadlines import out_of_patience, time_left
 from ..engine.exchange import Exchange
-from ..engine.outcome import Outcome
 from ..engine.pipeline import first_tier
 from ..engine.steps import DeliverEarlier, Move, Retry, Start, Step
 from ..engine.tier_view import TierView
@@ -23,7 +21,6 @@ from ..engine.verdicts import Failure, InvalidToolCall, Verdict
 from ..escalation import ladder
 from ..settings import Settings
 from ..telemetry import accounts
-from ..wire.usage import output_limit
 from .books import Books
 from .guiding import may_guide
 from .next_step import next_step
@@ -97,21 +94,6 @@ def leaves_silent(
     view = _view_after(services, exchange, books, verdict)
     step = next_step(ended, services.settings, view, now)
     return isinstance(step, (Move, DeliverEarlier))
-
-
-def learn(services: Services, exchange: Exchange, attempt: Attempt, outcome: Outcome) -> None:
-    """Tell the tier's breaker how a call ended; after a failure, watch the tier's recovery."""
-    output = output_limit(attempt.request.body) or 0
-    event = services.tier_states.note(attempt, outcome, exchange.request, output)
-    if isinstance(outcome.verdict, Failure) and not outcome.verdict.answered:
-        services.recovery.watch(attempt.tier)
-    elif exchange.strict:
-        services.tier_states.note_strict(attempt.tier)
-    elif exchange.hint_in_tool_result:
-        # Upstream took our words in a tool's result: it had refused them in a user message.
-        accounts.note_hint_refused(services, exchange)
-    if event is not None:
-        accounts.record_event(services, *event, exchange)
 
 
 def _view(services: Services, books: Books) -> TierView:
