@@ -6,10 +6,11 @@ with SCRIPTED_HOLD the others never answer a POST.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from typing import Any
+
+from msgspec.structs import replace
 
 from mlx_stack_proxy.operator import cli
 from mlx_stack_proxy.operator.local_stack import children
@@ -23,7 +24,7 @@ def scripted(real: Any) -> Any:
         failing = os.environ.get("SCRIPTED_FAIL") == spec.name
         options = ["--fail", "3"] * failing
         options += ["--hold-posts"] * ("SCRIPTED_HOLD" in os.environ)
-        return dataclasses.replace(
+        return replace(
             spec,
             command=(sys.executable, child, "--port", port, *options),
             url=f"http://127.0.0.1:{port}/",

@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from msgspec.structs import force_setattr
 
 from mlx_stack_proxy.operator.local_stack import supervisor
 from mlx_stack_proxy.operator.local_stack.children import ChildSpec
@@ -99,7 +100,7 @@ async def test_restarts_that_fail_wait_longer_and_longer(
     sick = tmp_path / "sick"
     spec = make_spec("a", "--sick-file", str(sick), start_limit=20)
     await stack.supervisor.start([spec])
-    spec.start_limit = 0.3  # type: ignore[misc]
+    force_setattr(spec, "start_limit", 0.3)
     sick.touch()
     os.kill(serving(spec), signal.SIGKILL)
     await until(lambda: stack.said.count("restarting") == 3)
