@@ -116,7 +116,7 @@ def attempt(
 ) -> Attempt:
     whole = whole or exchange()
     if hold_whole:
-        controls = replace(whole.controls, stream="buffered")
+        controls = replace(whole.request.controls, stream="buffered")
         whole.request = copy.copy(whole.request).asked_by(controls=controls)
     return Attempt(
         whole,

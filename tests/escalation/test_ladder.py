@@ -48,7 +48,7 @@ def start(
 
 def test_a_model_that_passes_through_is_its_own_tier() -> None:
     whole = exchange(tiers=())
-    assert start(whole).tier == whole.route.model
+    assert start(whole).tier == whole.request.route.model
 
 
 def without(*names: str) -> TierView:

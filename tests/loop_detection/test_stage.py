@@ -171,7 +171,7 @@ def test_what_two_tiers_agreed_on_is_believed_until_the_limit() -> None:
 def test_forgetting_a_session() -> None:
     stage = LoopDetection(settings(on_break="error"))
     messages = [TASK, *steps(A, A, A)]
-    hash = asked(messages).session.hash
+    hash = asked(messages).request.session.hash
     assert hint(stage, messages)
     assert not hint(stage, [*messages, *steps(A)])
     stage.forget(hash)
@@ -187,7 +187,7 @@ def test_a_script_that_starts_over_begins_a_new_run(session: SessionId | None) -
     def doubts() -> bool:
         verdict = judged(stage, messages, again(A), asked(messages, session))
         if verdict is not None:
-            memory = stage.sessions.of(asked(messages, session).session.hash)
+            memory = stage.sessions.of(asked(messages, session).request.session.hash)
             memory.notes["question", verdict.detector, verdict.place] = 2
         return verdict is not None
 

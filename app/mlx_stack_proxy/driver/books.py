@@ -76,10 +76,8 @@ class Books:
         return self._new_reservation()
 
     def _new_reservation(self) -> Reservation:
-        exchange = self._exchange
-        return Reservation(
-            self._services, exchange.id, exchange.session.hash, exchange.request.agent
-        )
+        request = self._exchange.request
+        return Reservation(self._services, request.id, request.session.hash, request.agent)
 
     # At its start
 
@@ -87,9 +85,9 @@ class Books:
         """Read the session and what is used of its budgets; return None if the store fails."""
         exchange, services, limits = self._exchange, self._services, self._limits
         if limits and self._rules.per_tier:
-            for tier in (*exchange.route.tiers, *exchange.route.cheaper):
+            for tier in (*exchange.request.route.tiers, *exchange.request.route.cheaper):
                 limits += budgets.tier_limits(exchange, tier, self._rules)
-        session, now = exchange.session.hash, services.wall_clock()
+        session, now = exchange.request.session.hash, services.wall_clock()
         try:
             state = await services.store.load(session, now, limits)
         except StoreError as error:
@@ -157,13 +155,13 @@ class Books:
         """
         exchange, services = self._exchange, self._services
         cloud, settings = services.cloud, services.settings
-        if cloud is None or not exchange.route.is_cloud(tier, settings):
+        if cloud is None or not exchange.request.route.is_cloud(tier, settings):
             return None
-        if named_by_client(exchange.request.model, exchange.controls.tier, settings) == tier:
+        request = exchange.request
+        if named_by_client(request.model, request.controls.tier, settings) == tier:
             return None
         tier_settings = settings.tiers[tier]
         max_output = budgets.most_asked(exchange, tier, self._rules)
-        request = exchange.request
         written = budgets.most_written({**request.body, "max_tokens": max_output})
         tokens = request.prompt_tokens + written
         seconds = tier_settings.queue_timeout + tier_settings.total_timeout
@@ -191,7 +189,7 @@ class Books:
         if spent is None:
             return None
         self._attempt_spent, exchange = spent, self._exchange
-        if exchange.route.is_cloud(exchange.tier, self._services.settings):
+        if exchange.request.route.is_cloud(exchange.tier, self._services.settings):
             # The cap also counts calls that the client asked for by name, and cached prompt tokens,
             # which a cloud bills, too.
             billed = attempt.spent(verdict, count_cached=True)
@@ -209,7 +207,7 @@ class Books:
             return
         limits = self._attempt_limits
         if spent is not None and spent.estimated:
-            limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
+            limits += (budgets.estimated_in(self._exchange.request.session.budget_hash),)
         tokens = spent.total if spent is not None else 0
         amounts, used = self._unsettled, self._used_by_scope
         for limit in limits:
@@ -264,12 +262,12 @@ class Books:
         similar = self._services.settings.reliability.loop_detection.similar_replies
         outcome = exchange.delivered if delivered and similar is not None else None
         change = self._services.journal.take(
-            session=exchange.session.hash,
+            session=exchange.request.session.hash,
             turns=1,
             tier=exchange.tier,
             sticky=sticky,
             agent=exchange.request.agent,
-            request_id=exchange.id,
+            request_id=exchange.request.id,
             settlement=settlement,
             reply=outcome.remarks.reply_digest if outcome is not None else "",
             replies_kept=similar.window if similar is not None else 0,

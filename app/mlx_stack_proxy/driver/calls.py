@@ -112,8 +112,8 @@ class Calls:
     async def _send_and_read(self, attempt: Attempt) -> Verdict | None:
         services, exchange, observer = self._services, self._exchange, self._observer
         upstream, path, headers = services.upstream, CHAT_PATH, self._headers
-        call_id: str | None = exchange.id
-        if services.cloud is not None and exchange.tier in exchange.route.direct:
+        call_id: str | None = exchange.request.id
+        if services.cloud is not None and exchange.tier in exchange.request.route.direct:
             # LiteLLM doesn't list this cloud: it gets its own key alone, and no id of LiteLLM's.
             upstream, path, headers = services.cloud.upstream, DIRECT_PATH, services.cloud.headers()
             call_id = None
@@ -252,8 +252,8 @@ async def _failure(
         response.status,
         response.headers,
         await response.read(_MAX_ERROR_BODY, cut=True),
-        our_key=our_key or exchange.tier in exchange.route.direct,
-        our_choice=bool(exchange.route.tiers),
+        our_key=our_key or exchange.tier in exchange.request.route.direct,
+        our_choice=bool(exchange.request.route.tiers),
         needs=needs(exchange.request),
         speaks_after_result=attempt.speaks_after_result,
     )

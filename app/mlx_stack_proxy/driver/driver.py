@@ -155,14 +155,16 @@ class Driver:
         if backoff:
             await asyncio.sleep(backoff)
         queued_at = self._clock()
-        async with services.queues.place(tier, exchange.session.hash, exchange.request.owner):
+        async with services.queues.place(
+            tier, exchange.request.session.hash, exchange.request.owner
+        ):
             now = self._clock()
             attempt.waited = now - queued_at
             if self._arrived is not None:
                 self._arrived += attempt.waited
             if failure := await live_rules.before_call(services, exchange, self._books, now):
                 return failure
-            if exchange.route.is_cloud(tier, services.settings):
+            if exchange.request.route.is_cloud(tier, services.settings):
                 attempt.notes["Cloud"] = "true"
             if self._arrived is not None:  # the seconds before the first call, less the waits
                 overhead = self._clock() - self._arrived - self._books.waited

@@ -19,7 +19,7 @@ def may_guide(exchange: Exchange, settings: Settings, view: TierView, tier_name:
     tier, rules = settings.tiers.get(tier_name), settings.reliability.tool_validation
     if tier is None or exchange.text_is_out or not (rules.enabled and rules.rescue_text_calls):
         return False
-    if "validation" in exchange.controls.bypass or not _takes(tier, tier_name, view):
+    if "validation" in exchange.request.controls.bypass or not _takes(tier, tier_name, view):
         return False
     return can_be_guided(exchange.request)
 

@@ -152,7 +152,7 @@ class Limits(Watch):
         url = self._settings.tiers[tier].health_url
         assert url is not None
         server = await upstream.answers(url, HEALTH_SECONDS)
-        direct = tier in self._exchange.route.direct
+        direct = tier in self._exchange.request.route.direct
         litellm = direct or not server or await upstream.is_alive(HEALTH_SECONDS)
         deadlines.answered(self._loop.time(), server=server, litellm=litellm)
         self.look_soon()

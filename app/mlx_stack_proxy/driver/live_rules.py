@@ -110,7 +110,9 @@ def _view_after(
     view = _view(services, books)
     match verdict:
         case InvalidToolCall(ask_next=True) | Failure(kind="silent"):
-            return view.without(t for t in exchange.route.tiers if not _has_place(services, t))
+            return view.without(
+                t for t in exchange.request.route.tiers if not _has_place(services, t)
+            )
         case _:
             return view
 

@@ -72,10 +72,10 @@ def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
             stream=True,
             include_usage=True,
             size=size,
-            id=f"{exchange.id}:judge",
-            session=exchange.session,
-            route=Route((tier,), direct=exchange.route.direct & {tier}),
-            controls=replace(exchange.controls, stream="buffered"),
+            id=f"{exchange.request.id}:judge",
+            session=exchange.request.session,
+            route=Route((tier,), direct=exchange.request.route.direct & {tier}),
+            controls=replace(exchange.request.controls, stream="buffered"),
             owner=exchange.request.owner,
             started=asyncio.get_running_loop().time(),
             patience=SECONDS,
@@ -89,9 +89,9 @@ def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
     if settings.tiers[tier].local:
         if services.memory.pressure.level is Level.CRITICAL:
             return False  # the memory that is left is for the clients' requests
-    elif not may_enter_cloud(exchange.controls.cloud, settings):
+    elif not may_enter_cloud(exchange.request.controls.cloud, settings):
         return False
-    elif tier == CLOUD_TIER and tier not in exchange.route.direct:
+    elif tier == CLOUD_TIER and tier not in exchange.request.route.direct:
         return False  # there is no key for it
     return tier not in services.tier_states.view().passed_over
 
@@ -119,9 +119,11 @@ class _Question:
         self._budgets = budgets.limits_for(exchange, rules) + budgets.tier_limits(
             exchange, tier, rules
         )
-        in_cloud = services.cloud is not None and exchange.route.is_cloud(tier, settings)
+        in_cloud = services.cloud is not None and exchange.request.route.is_cloud(tier, settings)
         self._cap = services.cloud.limits if services.cloud is not None and in_cloud else ()
-        self._reservation = Reservation(services, exchange.id, exchange.session.hash)
+        self._reservation = Reservation(
+            services, exchange.request.id, exchange.request.session.hash
+        )
         self._spent: Spent | None = None  # tokens of the call; None: none was made, or taken
 
     async def run(self) -> None:
@@ -134,7 +136,7 @@ class _Question:
             self._spent = attempt.spent(verdict, count_cached=rules.count_cached_prompt)
             outcome = attempt.outcome(verdict, self._spent, self._clock())
         except Exception as error:  # nobody awaits this task, so it logs its own fault
-            log.fault("judge_fault", error, request_id=self._exchange.id)
+            log.fault("judge_fault", error, request_id=self._exchange.request.id)
         finally:
             self._limits.stop()
             await self._calls.close()
@@ -177,7 +179,7 @@ class _Question:
         if spent is not None:
             accounts.count_tokens(self._services, tier, spent.prompt, spent.output)
             if spent.estimated and limits:
-                limits += (budgets.estimated_in(self._exchange.session.budget_hash),)
+                limits += (budgets.estimated_in(self._exchange.request.session.budget_hash),)
         amounts = dict.fromkeys(limits, spent.total if spent is not None else 0)
         if spent is not None and self._cap:  # a cloud bills cached tokens, too
             spent = spent_by(self._exchange.request, self._attempt.reply, count_cached=True)

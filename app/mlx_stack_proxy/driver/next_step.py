@@ -135,7 +135,7 @@ _REFUSED: Final[Mapping[str, str]] = {
 def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float) -> Step:
     """Return the step that follows the exchange's last outcome.
 
-    ``view``: what is known of the tiers. ``now``: seconds, on the clock of ``exchange.started``.
+    ``view``: what is known of the tiers. ``now``: seconds, on the clock of ``request.started``.
     """
     verdict = exchange.outcomes[-1].verdict
     if verdict is None:

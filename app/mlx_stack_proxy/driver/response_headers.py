@@ -68,11 +68,11 @@ def values(exchange: Exchange, running: Remarks | None, pressure: Pressure) -> d
     ``running``: the remarks so far on the running attempt; None: the exchange is over.
     """
     headers = {
-        "Request-Id": exchange.id,
+        "Request-Id": exchange.request.id,
         "Tier": exchange.tier,
         "Retries": str(exchange.retries),
         "Attempts": str(len(exchange.attempts) + (running is not None)),
-        "Session": exchange.session.header,
+        "Session": exchange.request.session.header,
         **exchange.notes,
     }
     if running is None:

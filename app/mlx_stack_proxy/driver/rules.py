@@ -243,7 +243,7 @@ def tier_elsewhere(situation: Situation) -> Move | None:
 
     That is a cloud tier which is called directly; from such a tier, any next one.
     """
-    route = situation.exchange.route
+    route = situation.exchange.request.route
     if situation.exchange.tier in route.direct:
         return next_tier(situation)
     view = situation.view.without(set(route.tiers) - route.direct)

@@ -28,7 +28,7 @@ class Situation(Struct, frozen=True):
     verdict: Verdict
     settings: Settings
     view: TierView  # what is known of the tiers
-    now: float  # seconds, on the clock of ``exchange.started``
+    now: float  # seconds, on the clock of ``request.started``
 
     @property
     def reason(self) -> str:

@@ -88,7 +88,7 @@ class Attempt:
         model = request.body.get("model") or exchange.tier
         self._usage_check = UsageCheck(request.body, request.window, self.reply)
         self._reader = ChunkReader(
-            f"chatcmpl-{exchange.id}",
+            f"chatcmpl-{exchange.request.id}",
             model,
             self._usage_check,
             self._expected_choices,

@@ -37,7 +37,7 @@ def build(
     body = dict(without_controls(exchange.request.body))
     tier = settings.tiers.get(exchange.tier)
     window, learned = window_of(tier, settings), view.windows.get(exchange.tier, sys.maxsize)
-    most_output, direct = exchange.most_output, exchange.tier in exchange.route.direct
+    most_output, direct = exchange.most_output, exchange.tier in exchange.request.route.direct
     if tier is not None:
         cloud = settings.reliability.escalation.cloud_fallback
         body["model"] = cloud.model if direct and cloud is not None else tier.model

@@ -4,7 +4,7 @@ The tier's timeouts bound a call's silences and its duration (:class:`Deadlines`
 after ``escalation.exchange_timeout``, or earlier if its client waits no longer.
 ``limits.py`` checks the limits when one may be due. A limit that is reached gives a verdict,
 which ends the call; ``next_step.py`` decides what follows. ``now`` is always on the clock of
-``exchange.started``.
+``request.started``.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ def impatient(seconds: float | None) -> Failure:
 
 def time_left(exchange: Exchange, settings: Settings, now: float) -> float:
     """Return the seconds until the exchange or its client's patience is over; negative: since."""
-    return _time_for(exchange, settings) - (now - exchange.started)
+    return _time_for(exchange, settings) - (now - exchange.request.started)
 
 
 def _time_for(exchange: Exchange, settings: Settings) -> float:
@@ -228,6 +228,6 @@ def opinion_until(exchange: Exchange, settings: Settings, now: float) -> float:
 def silent_until(exchange: Exchange, settings: Settings) -> float:
     """Return the time after which a silent call is ended if something better follows.
 
-    It lies on the clock of ``exchange.started``, and leaves another tier some time.
+    It lies on the clock of ``request.started``, and leaves another tier some time.
     """
-    return exchange.started + GUESS_SHARE * _time_for(exchange, settings)
+    return exchange.request.started + GUESS_SHARE * _time_for(exchange, settings)

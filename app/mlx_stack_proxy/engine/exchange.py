@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, get_args
+
+from msgspec import Struct
 
 from ..settings import EscalationReason
 from ..wire.dialect import Context, Encoder
 from .outcome import Committed, Inquiry, Outcome, all_committed
-from .request import Controls, Request, Route
-from .session_id import SessionId
+from .request import Request
 from .steps import DeliverEarlier, Move, Retry, Start, Step
 from .verdicts import InvalidToolCall, LoopDetected, Verdict, is_doubt, is_models_fault
 
@@ -49,22 +49,20 @@ class SessionStart(Protocol):
         """Digests of its last text replies, oldest first."""
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(Struct, eq=False):
     """The data of one exchange. The driver appends to it; rules, headers and metrics read it."""
 
     request: Request
-    outcomes: list[Outcome] = field(default_factory=list)
-    steps: list[Step] = field(default_factory=list)
+    outcomes: list[Outcome] = []
+    steps: list[Step] = []
     start: Start | None = None  # the first tier; None: no tier has been chosen yet
     began: SessionStart | None = None  # None: the store wasn't read
-    encoder: Encoder | None = field(init=False)  # writes the reply in the client's dialect
-    recorded: list[AttemptRecord] = field(default_factory=list)  # of attempts that have ended
+    encoder: Encoder | None = None  # writes the reply in the client's dialect
+    recorded: list[AttemptRecord] = []  # of attempts that have ended
     record: Record | None = None  # made at its end
 
     def __post_init__(self) -> None:
         request = self.request
-        self.encoder = None
         if request.dialect is not None:
             tokens = partial(getattr, request, "prompt_tokens")  # estimated only if asked for
             context = Context(request.id, request.model, request.echo, tokens)
@@ -75,28 +73,6 @@ class Exchange:
         other = copy.copy(self)
         other.outcomes = [*self.outcomes, Outcome(self.tier, verdict, called=called)]
         return other
-
-    # The request
-
-    @property
-    def id(self) -> str:
-        return self.request.id
-
-    @property
-    def controls(self) -> Controls:
-        return self.request.controls
-
-    @property
-    def session(self) -> SessionId:
-        return self.request.session
-
-    @property
-    def started(self) -> float:
-        return self.request.started
-
-    @property
-    def route(self) -> Route:
-        return self.request.route
 
     # The tier
 
@@ -281,7 +257,7 @@ class Exchange:
         body = self.request.body
         return (
             not self.request.stream
-            or self.controls.stream == "buffered"
+            or self.request.controls.stream == "buffered"
             or self.second_opinion_on is not None
             or self.guided
             or (body.get("n") or 1) != 1

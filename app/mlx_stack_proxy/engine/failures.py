@@ -107,7 +107,7 @@ def _upstream_error(exchange: Exchange, verdict: Failure) -> ProxyError:
             retry_after=verdict.retry_after,
         )
     tried = exchange.attempts
-    to_litellm = any(attempt.tier not in exchange.route.direct for attempt in tried)
+    to_litellm = any(attempt.tier not in exchange.request.route.direct for attempt in tried)
     if verdict.kind == "unreachable" and to_litellm and all(one.unreachable for one in tried):
         return unreachable(verdict.message, _attempts(exchange))
     return _all_failed(exchange, verdict.message, verdict.reason, verdict.retry_after)

@@ -101,7 +101,7 @@ class Stage:
 
 def _taking_part(stages: Sequence[Stage], exchange: Exchange) -> Sequence[Stage]:
     """Return the stages that the client has not left out."""
-    bypass = exchange.controls.bypass
+    bypass = exchange.request.controls.bypass
     return [one for one in stages if not one.bypass or one.bypass not in bypass]
 
 
@@ -113,7 +113,7 @@ def first_tier(
     So escalation proposes a tier, then memory pressure and the budgets may choose another. A stage
     that raises is left out.
     """
-    start = start_on(exchange.route.first)
+    start = start_on(exchange.request.route.first)
     for stage in reversed(_taking_part(stages, exchange)):
         try:
             start = stage.admit(exchange, start, view)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -132,8 +131,7 @@ class Request(Struct, eq=False, dict=True):
         return min(limits) if limits else None
 
 
-@dataclass(slots=True)
-class UpstreamRequest:
+class UpstreamRequest(Struct, eq=False):
     """The request that one attempt sends; stages may rewrite it."""
 
     tier: str

@@ -47,7 +47,8 @@ class TierView(Struct, frozen=True):
 
 def may_escalate(exchange: Exchange, settings: Settings) -> bool:
     stays = exchange.start is not None and exchange.start.stays
-    return settings.reliability.escalation.enabled and exchange.controls.escalation and not stays
+    asked = exchange.request.controls.escalation
+    return settings.reliability.escalation.enabled and asked and not stays
 
 
 def window(tier: str, settings: Settings, view: TierView) -> int:

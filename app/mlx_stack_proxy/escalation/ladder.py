@@ -20,11 +20,11 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
 
     If all tiers are closed or degraded, the exchange starts on one of them all the same.
     """
-    tiers = exchange.route.tiers
+    tiers = exchange.request.route.tiers
     if not tiers or not may_escalate(exchange, settings):
-        return start_on(exchange.route.first)
+        return start_on(exchange.request.route.first)
     candidates = tiers
-    if sticky in tiers and exchange.controls.tier is None:
+    if sticky in tiers and exchange.request.controls.tier is None:
         candidates = tiers[tiers.index(sticky) :]
     first = candidates[0]
     is_up = first not in view.passed_over and first not in view.closed
@@ -71,7 +71,7 @@ def following(
     Closed tiers are left out, and degraded ones too, unless all are degraded. ``local``: only tiers
     on this machine.
     """
-    tiers = exchange.route.tiers
+    tiers = exchange.request.route.tiers
     if not may_escalate(exchange, settings) or exchange.tier not in tiers:
         return []
     later = [

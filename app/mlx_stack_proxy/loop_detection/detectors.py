@@ -149,7 +149,7 @@ def replies_before(
     replies: list[Digest] = []
     with contextlib.suppress(ValueError):  # another version's
         replies = [likeness.loaded(reply) for reply in exchange.began.replies]
-    if exchange.session.derived:
+    if exchange.request.session.derived:
         sent = Counter([turn.action for turn in turns if not turn.calls])
         sent &= Counter([reply.text for reply in replies])
         by_text = {reply.text: reply for reply in replies}

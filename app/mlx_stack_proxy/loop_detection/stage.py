@@ -85,7 +85,7 @@ class _LoopState(ReplyWatch):
         exchange, sessions, least = self._exchange, self._stage.sessions, self._stage.least_turns
         if exchange.began and exchange.began.replies:
             return True
-        if sessions.find(exchange.session.hash, exchange.began) is not None:
+        if sessions.find(exchange.request.session.hash, exchange.began) is not None:
             return True
         messages = reversed(exchange.request.blocks.messages)
         replies = (message for message in messages if message.get("role") == "assistant")
@@ -94,7 +94,7 @@ class _LoopState(ReplyWatch):
 
     @cached_property
     def _memory(self) -> SessionMemory:
-        return self._stage.sessions.of(self._exchange.session.hash, self._exchange.began)
+        return self._stage.sessions.of(self._exchange.request.session.hash, self._exchange.began)
 
     @cached_property
     def _history(self) -> History:
@@ -103,13 +103,13 @@ class _LoopState(ReplyWatch):
         request, bytes_before = exchange.request, memory.bytes
         history = memory.read(request.blocks, request.failed, salient=self._stage.salient)
         self._stage.sessions.weigh(memory.bytes - bytes_before)
-        if exchange.session.derived:
+        if exchange.request.session.derived:
             if not history.turns:
                 memory.start_over()
         else:
             # Clients of other dialects always resend the transcript: a first request is a retry.
             memory.has_transcript |= bool(history.turns) or request.dialect is not None
-            if not memory.has_transcript and (turns := memory.turns_before(exchange.id)):
+            if not memory.has_transcript and (turns := memory.turns_before(exchange.request.id)):
                 history = history.after(turns)
         history.replies = detectors.replies_before(exchange, history.turns, self._rules)
         return history
@@ -248,8 +248,8 @@ class _LoopState(ReplyWatch):
         ids = [call.id for call in choice.tool_calls]
         calls_with_ids = zip(calls, ids, strict=True)
         memory.seen.replied(history.turns, history.pending, choice.text, calls_with_ids)
-        if calls and not exchange.session.derived and not memory.has_transcript:
-            memory.keep(exchange.id, new_history.turns[-1], self._rules.window_size)
+        if calls and not exchange.request.session.derived and not memory.has_transcript:
+            memory.keep(exchange.request.id, new_history.turns[-1], self._rules.window_size)
 
     def _broken_by(self, new_history: History) -> Finding | None:
         if not self._follows:

@@ -24,10 +24,10 @@ class MemoryPressure(Stage):
         Return ``start`` if memory isn't short, the request isn't complex, the client named a tier
         by header or forbids escalation, or no such tier can take the request now.
         """
-        settings, request, tiers = self._settings, exchange.request, exchange.route.tiers
+        settings, request, tiers = self._settings, exchange.request, exchange.request.route.tiers
         if not view.memory_is_short or not self._is_complex(request):
             return start
-        if exchange.controls.tier is not None or not may_escalate(exchange, settings):
+        if exchange.request.controls.tier is not None or not may_escalate(exchange, settings):
             return start
         if start.tier not in tiers or not settings.tiers[start.tier].local:
             return start

@@ -129,11 +129,11 @@ class Replay:
         request_id, number = record.get("request_id"), record.get("attempt")
         if not request_id or (request_id, number) != self._next:
             # All records have one session: drop the state that another exchange has left in it.
-            stages.forget(self._stages, exchange.session.hash)
+            stages.forget(self._stages, exchange.request.session.hash)
         self._next = (request_id, number + 1) if isinstance(number, int) else None
         attempt, faults = self._attempt(exchange, record.get("reply"))
         verdict = exchange.outcomes[-1].verdict
-        step = next_step(exchange, self._settings, TierView(), exchange.started)
+        step = next_step(exchange, self._settings, TierView(), exchange.request.started)
         exchange.steps.append(step if isinstance(step, (Retry, Move)) else Deliver())
         if isinstance(step, Deliver):
             fields = _delivered(exchange, attempt, verdict)
@@ -170,7 +170,7 @@ class Replay:
             faults.append(f"{stage}: {type(error).__name__}: {error}")
 
         attempt = Attempt(exchange, build(exchange, self._settings), self._stages, note_fault)
-        attempt.began = exchange.started
+        attempt.began = exchange.request.started
         verdict = attempt.on_request()
         if verdict is None:
             verdict = _play(attempt, reply) or attempt.verdict
@@ -178,7 +178,7 @@ class Replay:
                 # The reply alone may not show its failure, if that was judged by the tier's other
                 # replies.
                 verdict = attempt.settle() or _failure(reply)
-        exchange.outcomes.append(attempt.outcome(verdict, None, exchange.started))
+        exchange.outcomes.append(attempt.outcome(verdict, None, exchange.request.started))
         return attempt, faults
 
     def _exchange(self, record: Any) -> Exchange:

@@ -45,7 +45,7 @@ def count_end(
     """Make an ended exchange's record, and count it."""
     try:
         now = services.wall_clock()
-        seconds = asyncio.get_running_loop().time() - exchange.started
+        seconds = asyncio.get_running_loop().time() - exchange.request.started
         record = record_of(exchange, outcome, now, seconds, last)
         by_tier = counts_of(record)
         if not record.plain:
@@ -82,7 +82,8 @@ def note_attempt(services: Shared, exchange: Exchange) -> None:
     if attempt.called:
         _count_call(services, attempt, outcome.remarks.reply_notes.get("Max-Tokens", ""))
     if attempt.incidents:
-        who = Requester(exchange.id, exchange.session.hash, exchange.request.agent, outcome.tier)
+        request = exchange.request
+        who = Requester(request.id, request.session.hash, request.agent, outcome.tier)
         for incident in attempt.incidents:
             _count_incident(services, who, attempt.tier, incident)
     if attempt.then == "retry":
@@ -145,7 +146,7 @@ def note_hint_refused(services: Shared, exchange: Exchange) -> None:
     """Advise the operator, once a minute, that a tier takes hints in a tool result alone."""
     if services.rate_limit.allows(("hint_refused", exchange.tier)):
         advice = "hint_placement: tool_result"
-        advice = advice if exchange.route.tiers else f"make it a tier with {advice}"
+        advice = advice if exchange.request.route.tiers else f"make it a tier with {advice}"
         log.get().warning("hint_refused", tier=exchange.tier, advice=advice)
 
 
@@ -172,7 +173,7 @@ def record_event(
 ) -> None:
     """Record an event, for the post-mortem; those of ``_COUNTED`` count in their hour, too."""
     if isinstance(of, Exchange):
-        of = Requester(of.id, of.session.hash, of.request.agent, of.tier)
+        of = Requester(of.request.id, of.request.session.hash, of.request.agent, of.tier)
     event = {"time": services.wall_clock(), **of._asdict(), "kind": kind, "detail": detail}
     services.journal.add([event])
     if services.notifier is not None:

@@ -181,16 +181,16 @@ class _ExchangeRecorder(Observer):
         before.steps = exchange.steps[:index]
         record = {
             "time": round(tape.began + call.figures.seconds, 3),
-            "request_id": exchange.id,
-            "session": exchange.session.hash,
+            "request_id": exchange.request.id,
+            "session": exchange.request.session.hash,
             "tier": call.tier,
             "seconds": round(call.figures.seconds, 3),
             "request": exchange.request.body,
             "reply": (tape, call.verdict),  # made JSON in the thread
             "verdict": as_data(call.verdict),
             "context": {
-                "named": not exchange.session.derived,
-                "bypass": sorted(exchange.controls.bypass),
+                "named": not exchange.request.session.derived,
+                "bypass": sorted(exchange.request.controls.bypass),
                 "retried": dict(before.retried),
                 "guided": bool(call.guided),
             },

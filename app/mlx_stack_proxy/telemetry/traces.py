@@ -140,15 +140,15 @@ class _Trace(Observer):
 
     def _ensure_span(self, carried: dict[str, str]) -> Span:
         if self._exchange_span is None:
-            exchange = self._exchange
+            request = self._exchange.request
             parent = _W3C.extract(carried)
             self._exchange_span = self._traces.span(
-                exchange.request.model or exchange.route.first, SpanKind.SERVER, parent, self._began
+                request.model or request.route.first, SpanKind.SERVER, parent, self._began
             )
             self._exchange_span.set_attributes(
                 {
-                    "gen_ai.conversation.id": exchange.session.hash,
-                    "mlx_stack.request_id": exchange.id,
+                    "gen_ai.conversation.id": request.session.hash,
+                    "mlx_stack.request_id": request.id,
                 }
             )
         return self._exchange_span

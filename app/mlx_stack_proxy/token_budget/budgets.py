@@ -63,7 +63,7 @@ def _hourly(most: int) -> Limit:
 
 def limits_for(exchange: Exchange, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
     """Return the budgets that an exchange counts towards, whichever tier it is on."""
-    return limits_of(exchange.session.budget_hash, exchange.request.owner, rules)
+    return limits_of(exchange.request.session.budget_hash, exchange.request.owner, rules)
 
 
 def tier_limits(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
@@ -71,7 +71,7 @@ def tier_limits(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> tu
     token_limits = rules.per_tier.get(tier)
     if token_limits is None or not rules.enabled:
         return ()
-    return tuple(_extra(token_limits, exchange.session.budget_hash, f"tier:{tier}"))
+    return tuple(_extra(token_limits, exchange.request.session.budget_hash, f"tier:{tier}"))
 
 
 def estimated_in(session: str) -> Limit:
@@ -98,7 +98,7 @@ def _extra(token_limits: TokenLimits, session: str | None, name: str) -> list[Li
 
 def policy_for(exchange: Exchange, rules: TokenBudgetSettings) -> Policy:
     """Return what happens when a budget is used up; a bypass leaves the counting on."""
-    bypassed = "budget" in exchange.controls.bypass
+    bypassed = "budget" in exchange.request.controls.bypass
     return "warn_and_continue" if bypassed else rules.policy
 
 
@@ -112,8 +112,8 @@ def spent_tiers(
     policy = policy_for(exchange, rules)
     if policy == "warn_and_continue" or not rules.per_tier:
         return frozenset()
-    route = exchange.route
-    client_named = exchange.controls.tier is not None and policy == "escalate"
+    route = exchange.request.route
+    client_named = exchange.request.controls.tier is not None and policy == "escalate"
     return frozenset(
         tier
         for tier in (*route.tiers, *route.cheaper)

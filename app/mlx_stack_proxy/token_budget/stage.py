@@ -170,11 +170,12 @@ def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start 
     stays there. None: the client named a tier by header, or no cheaper tier can take the request:
     each one is too small, degraded, without budget, or in the cloud that the request may not enter.
     """
-    if exchange.controls.tier is not None or not exchange.route.tiers:
+    if exchange.request.controls.tier is not None or not exchange.request.route.tiers:
         return None
-    first = exchange.route.first
-    for tier in exchange.route.cheaper:
-        forbidden_cloud = not settings.tiers[tier].local and tier not in exchange.route.tiers
+    route = exchange.request.route
+    first = route.first
+    for tier in route.cheaper:
+        forbidden_cloud = not settings.tiers[tier].local and tier not in route.tiers
         unusable = forbidden_cloud or tier in view.passed_over or tier in view.closed
         if not unusable and fits(tier, exchange.request, settings, view):
             return Start(tier, "budget_exceeded" if tier != first else "", stays=True)

@@ -136,7 +136,7 @@ class ReplyWatch(StageState):
         """Whether calls are read out of the text."""
         rules, request = self._settings.reliability.tool_validation, self._exchange.request
         reads = rules.enabled and rules.rescue_text_calls and bool(request.tools)
-        bypassed = "validation" in self._exchange.controls.bypass
+        bypassed = "validation" in self._exchange.request.controls.bypass
         return reads and not bypassed and request.body.get("tool_choice") != "none"
 
     @cached_property
@@ -150,7 +150,7 @@ class ReplyWatch(StageState):
         budget, request = self._settings.reliability.token_budget, self._exchange.request
         limits = budget.tool_calls
         limited = budget.enabled and limits.apply != "never" and bool(request.tools)
-        if not limited or "budget" in self._exchange.controls.bypass:
+        if not limited or "budget" in self._exchange.request.controls.bypass:
             return sys.maxsize
         tokens = limits.max_tokens if request.max_tokens else limits.default_max_tokens
         return tokens * BYTES_PER_OUTPUT_TOKEN
