@@ -71,7 +71,7 @@ async def test_a_child_that_is_ill_is_restarted(
     sick = tmp_path / "sick"
     spec = make_spec("a", "--sick-file", str(sick))
     await stack.supervisor.start([spec])
-    spec.model = "a model server's"  # type: ignore[misc]
+    force_setattr(spec, "model", "a model server's")
     sick.touch()
     await until(lambda: "died       its model thread has died" in stack.said)
     spec.model = ""  # type: ignore[misc]
