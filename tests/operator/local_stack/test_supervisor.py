@@ -74,7 +74,7 @@ async def test_a_child_that_is_ill_is_restarted(
     force_setattr(spec, "model", "a model server's")
     sick.touch()
     await until(lambda: "died       its model thread has died" in stack.said)
-    spec.model = ""  # type: ignore[misc]
+    force_setattr(spec, "model", "")
     sick.unlink()
     await until(lambda: "again, after" in stack.said)
 
