@@ -97,11 +97,11 @@ def test_each_part_of_the_package_stands_in_a_layer() -> None:
 
 
 @pytest.mark.specification(180)
-def test_httpx_serves_the_operators_commands_and_httptools_reads_litellms_answers() -> None:
-    found: dict[str, set[str]] = {"httpx": set(), "httptools": set()}
+def test_httpx_serves_the_operators_commands_and_aiohttp_calls_litellm() -> None:
+    found: dict[str, set[str]] = {"httpx": set(), "aiohttp": set()}
     for path in APP.rglob("*.py"):
         for name in re.findall(r"^(?:import|from) (\w+)", path.read_text("utf-8"), re.MULTILINE):
             if name in found:
                 found[name].add(path.relative_to(APP).parts[0])
-    assert found == {"httpx": {"operator"}, "httptools": {"engine"}}
-    assert "**httptools**" in PAGE and "**httpx** serves" in PAGE
+    assert found == {"httpx": {"operator"}, "aiohttp": {"engine"}}
+    assert "**aiohttp** calls LiteLLM" in PAGE and "**httpx** serves" in PAGE

@@ -10,9 +10,10 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp.client_reqrep import ClientRequest
 
-from mlx_stack_proxy.engine.connection import Connection, unconnected
 from mlx_stack_proxy.engine.upstream import (
     CHAT_HEADERS,
     CHAT_PATH,
@@ -21,6 +22,7 @@ from mlx_stack_proxy.engine.upstream import (
     Response,
     Upstream,
     UpstreamError,
+    translated,
 )
 from mlx_stack_proxy.settings import UpstreamSettings
 from tests.support.scripted_server import CLOSE, RESET, SILENCE, Piece, Reply, ScriptedServer, Wait
@@ -119,21 +121,68 @@ async def test_what_is_left_is_drained_and_faults_in_it_do_not_matter(
     await response.aclose()
 
 
-@pytest.mark.parametrize(
-    ("error", "words"),
-    [
-        (OSError(errno.ECONNREFUSED, "no"), "the connection was refused"),
-        (OSError("several addresses, each for another reason"), "the connection was refused"),
-        (OSError(errno.ENETUNREACH, "gone"), "no connection (Network is unreachable)"),
-        (socket.gaierror(-2, "unknown"), "its name can't be resolved"),
-        (ssl.SSLCertVerificationError("self-signed"), "its certificate is not trusted"),
-        (ssl.SSLError("ssl"), "its TLS handshake fails"),
-        (TimeoutError(), "no connection within the time limit"),
-        (TimeoutError(errno.ETIMEDOUT, "late"), "no connection (Connection timed out)"),
-    ],
-)
-def test_why_there_is_no_connection(error: OSError, words: str) -> None:
-    assert unconnected(error) == words
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+KEY = aiohttp.client_reqrep.ConnectionKey("litellm.test", 4000, False, True, None, None, None)
+
+ERRORS: dict[str, tuple[Exception, tuple[str, bool]]] = {
+    "refused": (
+        caused(aiohttp.ClientConnectorError(KEY, OSError(111, "no")), OSError(111, "no")),
+        ("the connection was refused", True),
+    ),
+    "no such name": (
+        caused(
+            aiohttp.ClientConnectorDNSError(KEY, OSError(-2, "unknown")),
+            socket.gaierror(-2, "unknown"),
+        ),
+        ("its name can't be resolved", True),
+    ),
+    "a network that is gone": (
+        caused(
+            aiohttp.ClientConnectorError(KEY, OSError(errno.ENETUNREACH, "gone")),
+            OSError(errno.ENETUNREACH, "gone"),
+        ),
+        ("no connection (Network is unreachable)", True),
+    ),
+    "no TLS": (
+        caused(aiohttp.ClientConnectorSSLError(KEY, OSError(1, "ssl")), ssl.SSLError("ssl")),
+        ("its TLS handshake fails", True),
+    ),
+    "no connection in time": (
+        caused(aiohttp.ConnectionTimeoutError(), TimeoutError()),
+        ("no connection within the time limit", True),
+    ),
+    "closed before an answer": (
+        aiohttp.ServerDisconnectedError(),
+        ("the connection was closed before an answer came", False),
+    ),
+    "broken inside the answer": (
+        caused(aiohttp.ClientPayloadError("p"), aiohttp.http_exceptions.TransferEncodingError("t")),
+        ("the connection broke off inside the answer", False),
+    ),
+    "closed before anybody waited for more": (
+        RuntimeError("Connection closed."),
+        ("the connection broke off inside the answer", False),
+    ),
+    "reset": (
+        ConnectionResetError(104, "reset"),
+        ("the connection failed (ConnectionResetError)", False),
+    ),
+    "no HTTP": (
+        aiohttp.ClientResponseError(None, (), message="sk-secret in it"),  # type: ignore[arg-type]
+        ("the connection failed (ClientResponseError)", False),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_an_error_in_our_words(name: str) -> None:
+    error, expected = ERRORS[name]
+    found = translated(error)
+    assert (str(found), found.unreachable) == expected
 
 
 async def test_an_error_instead_of_an_answer(upstream: ScriptedServer, edge: Upstream) -> None:
@@ -232,19 +281,19 @@ async def test_one_that_was_closed_unseen_is_not_used_again(
 
 
 class Breaking:
-    """The connection breaks as a request is about to be written. ``at``: which requests'."""
+    """The connection breaks as a request's body is about to be written. ``at``: which requests'."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *at: int) -> None:
         self.calls = 0
-        theirs = Connection.request
+        theirs = ClientRequest.write_bytes
 
-        def request(connection: Connection, *args: Any, **kwargs: Any) -> None:
+        async def write(request: ClientRequest, writer: Any, conn: Any, *more: Any) -> None:
             self.calls += 1
             if self.calls in at:
-                connection.close()
-            theirs(connection, *args, **kwargs)
+                conn.protocol.transport.abort()
+            await theirs(request, writer, conn, *more)
 
-        monkeypatch.setattr(Connection, "request", request)
+        monkeypatch.setattr(ClientRequest, "write_bytes", write)
 
 
 @pytest.mark.parametrize("content", [b"{}", b"x" * 500_000], ids=["short", "large"])

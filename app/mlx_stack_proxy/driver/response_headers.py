@@ -27,7 +27,7 @@ _REPLACED = _NOT_PASSED | {
 _ADDRESS = b"-api-base"  # ends the names of headers with LiteLLM's internal addresses
 # Characters that no header may hold. A model's name is the client's own text and may have them.
 _NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-# With such a byte our server would refuse the whole response; our reader lets some of them in.
+# With such a byte our server would refuse the whole response; aiohttp lets some of them in.
 _BAD_BYTE = re.compile(_NOT_IN_A_HEADER.pattern.encode())
 MAX_VALUE = 512
 _CORS = b"access-control-"  # no web page may read a reply, whatever LiteLLM allows

@@ -1,4 +1,4 @@
-"""LiteLLM over HTTP: what is asked of it, and which connections are used again.
+"""LiteLLM over HTTP: the only module that imports aiohttp.
 
 A server closes a connection that was idle for too long, and may do so just when we send the next
 request on it. Four rules keep that from the client:
@@ -7,29 +7,36 @@ request on it. Four rules keep that from the client:
 - We don't reuse a connection that the server has closed, or written to, while it was idle.
 - We send a request once more if it could not be written to its end: no server can have acted on it.
 - We don't resend a request that was written to its end, because the server may have acted on it.
-  RFC 9110, 9.2.2 allows that once where doing it twice changes nothing: for idempotent methods,
-  and for embeddings (``repeatable``).
+  RFC 9110, 9.2.2 allows that once where doing it twice changes nothing: aiohttp does so for
+  idempotent methods, and we for embeddings (``repeatable``).
 
-Redirects are not followed; cookies and the environment's proxies are not used. ``connection.py``
-has what goes over one connection.
+Redirects are not followed; cookies and the environment's proxies are not used. aiohttp's errors
+become :class:`UpstreamError` here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import re
+import select
+from base64 import b64encode
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
+
+import aiohttp
+from aiohttp.connector import Connection
+from multidict import CIMultiDict
+from yarl import URL
 
 from ..settings import UpstreamSettings
-from . import connection
-from .connection import Address, Connection, Server, address_of
 from .headers import RawHeaders
 from .reachability import Reachability
 
-UpstreamError = connection.UpstreamError
 CHAT_PATH = "/v1/chat/completions"
 CALL_ID = "x-litellm-call-id"  # LiteLLM takes this id over, up to 256 characters, and returns it
 LIVENESS_PATH = "/health/liveliness"  # as LiteLLM spells it
@@ -39,17 +46,31 @@ CHAT_HEADERS: RawHeaders = [
     (b"accept", b"text/event-stream, application/json"),
     (b"accept-encoding", b"identity"),
 ]
+# Headers that aiohttp would add if a request lacks them; it must not.
+_AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 # Transfer codings of an answer that we can read; with any other the body would be garbage.
 _UNDERSTOOD = (b"", b"chunked")
 _TARGET = re.compile(r"[!-~]{0,65536}")
+CONNECT_SECONDS = 5.0
 HEALTH_SECONDS = 3.0  # for a server's answer when it is asked whether it is alive
-# To all servers. A tier has its own limit, `max_concurrency`; pass-through requests have only this.
+# To one server. A tier has its own limit, `max_concurrency`; pass-through requests have only this.
 MAX_CONNECTIONS = 4096
 IDLE_SECONDS = 3.0  # uvicorn, under which LiteLLM runs, closes an idle connection after 5 s
 DRAIN_SECONDS = 1.0
+READ_BUFFER = 64 * 1024
 MAX_BODY = 64 * 1024 * 1024
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})  # methods without a body
-_REPEATABLE = _SAFE | {"PUT", "DELETE"}  # RFC 9110, 9.2.2
+_FAILURES = (aiohttp.ClientError, OSError, RuntimeError)
+
+
+@dataclass
+class UpstreamError(Exception):
+    """Upstream gave no answer, or a broken one."""
+
+    message: str
+    unreachable: bool = False  # no connection could be made at all
+
+    def __str__(self) -> str:
+        return self.message
 
 
 Health = Literal["well", "unwell", "silent", "gone"]
@@ -62,16 +83,13 @@ class BadTarget(ValueError):
 class Response:
     """An upstream answer whose body is still to be read. The caller must close it."""
 
-    __slots__ = ("_connection", "_give_back", "headers", "next_bytes", "status")
-    # Returns the next bytes of the body; b"" at its end. Raises :class:`UpstreamError`.
-    next_bytes: Callable[[], Awaitable[bytes]]
+    __slots__ = ("_next", "_response", "headers", "status")
 
-    def __init__(self, answered: Connection, give_back: Callable[[Connection], None]) -> None:
-        self._connection: Connection | None = answered  # None: the response is closed
-        self._give_back = give_back
-        self.next_bytes = answered.next_bytes
-        self.status = answered.status
-        self.headers = tuple(answered.headers)
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+        self._next: Callable[[], Awaitable[bytes]] = response.content.readany
+        self.status = response.status
+        self.headers = tuple([(k.lower(), v) for k, v in response.raw_headers])
 
     def header(self, name: bytes) -> bytes:
         for key, value in self.headers:
@@ -81,14 +99,21 @@ class Response:
 
     def tap(self, take: Callable[[bytes], None]) -> None:
         """Call ``take`` with every piece of the body that is read."""
-        read = self.next_bytes
+        read = self._next
 
         async def tapped() -> bytes:
             data = await read()
             take(data)
             return data
 
-        self.next_bytes = tapped
+        self._next = tapped
+
+    async def next_bytes(self) -> bytes:
+        """Return the next bytes of the body; b"" at its end. Raises :class:`UpstreamError`."""
+        try:
+            return await self._next()
+        except _FAILURES as error:
+            raise translated(error) from error
 
     async def read(self, limit: int = MAX_BODY, *, cut: bool = False) -> bytes:
         """Return the body. Raises :class:`UpstreamError`, also if it has over ``limit`` bytes.
@@ -106,7 +131,7 @@ class Response:
 
     async def drain(self) -> None:
         """Read the little that is left, so that the connection can serve the next request."""
-        if self._connection is None or self._connection.whole:
+        if self._response.content.at_eof():
             return
         with suppress(UpstreamError, TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
@@ -115,80 +140,59 @@ class Response:
 
     async def aclose(self) -> None:
         """Give the connection back, or close it if the body was not read to its end."""
-        answered, self._connection = self._connection, None
-        if answered is not None:
-            self._give_back(answered)
+        with suppress(*_FAILURES):
+            self._response.release()
+            await self._response.wait_for_close()
 
 
-class _Pool:
-    """The connections of one :class:`Upstream`; those that are idle, by server."""
+class _Connector(aiohttp.TCPConnector):
+    """aiohttp's connector, without idle connections that the server has closed or written to."""
 
-    def __init__(self) -> None:
-        self._places = asyncio.Semaphore(MAX_CONNECTIONS)  # for those that serve a request
-        self._idle: dict[Server, list[Connection]] = {}  # the longest idle first
-        self._sweep: asyncio.TimerHandle | None = None  # closes what has been idle for too long
+    async def _get(self, key: Any, traces: Any) -> Connection | None:
+        while (connection := await super()._get(key, traces)) is not None:
+            if not _has_news(connection):
+                return connection
+            connection.close()
+        return None
 
-    async def take(self, server: Server) -> Connection:
-        """Return a connection for one request. Raises :class:`UpstreamError`."""
-        await self._places.acquire()
-        try:
-            oldest = asyncio.get_running_loop().time() - IDLE_SECONDS
-            idle = self._idle.get(server)
-            while idle:
-                found = idle.pop()
-                if found.idle_since >= oldest and not found.has_news():
-                    return found
-                found.close()
-            return await connection.connect(server)
-        except BaseException:
-            self._places.release()
-            raise
 
-    def give_back(self, server: Server, used: Connection) -> None:
-        """Keep a connection for the next request, or close it if it can serve none."""
-        self._places.release()
-        if not used.reusable:
-            used.close()
-            return
-        used.rest()
-        self._idle.setdefault(server, []).append(used)
-        if self._sweep is None:
-            self._sweep_later()
-
-    def _sweep_later(self) -> None:
-        self._sweep = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._close_old)
-
-    def _close_old(self) -> None:
-        self._sweep, oldest = None, asyncio.get_running_loop().time() - IDLE_SECONDS
-        for server, idle in list(self._idle.items()):
-            kept = [one for one in idle if one.idle_since > oldest]
-            for one in idle[: len(idle) - len(kept)]:
-                one.close()
-            if kept:
-                self._idle[server] = kept
-            else:
-                del self._idle[server]
-        if self._idle:
-            self._sweep_later()
-
-    def close(self) -> None:
-        """Close what is idle."""
-        if self._sweep is not None:
-            self._sweep.cancel()
-        for idle in self._idle.values():
-            for one in idle:
-                one.close()
-        self._idle.clear()
+def _has_news(connection: Connection) -> bool:
+    """Whether an idle connection has bytes, or an end, that the event loop has not seen yet."""
+    transport = connection.transport
+    socket = transport.get_extra_info("socket") if transport is not None else None
+    if socket is None:
+        return False
+    poll = select.poll()
+    poll.register(socket.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 class Upstream:
-    """The connections to LiteLLM, or to another server."""
+    """The connection pool to LiteLLM."""
 
     def __init__(self, settings: UpstreamSettings) -> None:
-        self._base_url = settings.base_url.rstrip("/")
-        self._address = address_of(self._base_url)
-        self._pool = _Pool()
+        url, base_url = URL(settings.base_url), settings.base_url
+        self._basic = ""  # of the URL's user, where a request has no key; aiohttp refuses both
+        if url.user or url.password:
+            credentials = f"{url.user or ''}:{url.password or ''}".encode()
+            self._basic = f"Basic {b64encode(credentials).decode()}"
+            base_url = str(url.with_user(None))
+        self._base_url = base_url.rstrip("/")
+        self._session: aiohttp.ClientSession | None = None
         self.reach = Reachability(partial(self.is_alive, HEALTH_SECONDS))
+
+    def _open(self) -> aiohttp.ClientSession:
+        """Return the session; made at first use, because it belongs to the running event loop."""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=_Connector(limit=MAX_CONNECTIONS, keepalive_timeout=IDLE_SECONDS),
+                skip_auto_headers=_AUTOMATIC,
+                auto_decompress=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=READ_BUFFER,
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+            )
+        return self._session
 
     async def send(
         self,
@@ -208,19 +212,18 @@ class Upstream:
         """
         if not _TARGET.fullmatch(target):
             raise BadTarget("the path is too long, or has characters that no URL has")
+        url = URL(self._base_url + target, encoded=True)
+        header_map = CIMultiDict((k.decode("latin-1"), v.decode("latin-1")) for k, v in headers)
         if call_id is not None:
-            headers = [*headers, (CALL_ID.encode(), call_id.encode())]
-        address, bodyless = self._address, method == "HEAD"
-        repeatable = repeatable or method in _REPEATABLE
-        parts = _written(method, address, address.target + target, headers, content)
+            header_map[CALL_ID] = call_id
+        if self._basic:
+            header_map.setdefault("Authorization", self._basic)
         try:
-            response = await self._ask(
-                address.server, parts, bodyless=bodyless, repeatable=repeatable
-            )
-        except UpstreamError as error:
-            if error.unreachable:
-                self.reach.lost(error.message)
-            raise
+            sent = self._send_request(method, url, header_map, content, repeatable)
+            response = Response(await sent)
+        except (aiohttp.ClientError, OSError) as error:
+            # In a variable, the error and this frame would refer to each other: test_garbage.py.
+            raise self._failure(error) from error
         if self.reach.why:
             self.reach.answered()
         if response.header(b"transfer-encoding").lower() not in _UNDERSTOOD:
@@ -238,24 +241,31 @@ class Upstream:
         finally:
             await response.aclose()
 
-    async def _ask(
-        self, server: Server, parts: list[bytes], *, bodyless: bool = False, repeatable: bool
-    ) -> Response:
+    def _failure(self, error: Exception) -> UpstreamError:
+        failure = translated(error)
+        if failure.unreachable:
+            self.reach.lost(failure.message)
+        return failure
+
+    async def _send_request(
+        self,
+        method: str,
+        url: URL,
+        headers: CIMultiDict[str],
+        content: bytes | None,
+        repeatable: bool,
+    ) -> aiohttp.ClientResponse:
         """Send a request, and once more if it can't have arrived whole, or is repeatable."""
-        is_last = False
-        while True:
-            asked = await self._pool.take(server)
-            try:
-                asked.request(parts, bodyless=bodyless)
-                await asked.answered()
-            except BaseException as error:
-                self._pool.give_back(server, asked)
-                again = isinstance(error, UpstreamError) and asked.may_repeat(repeatable)
-                if is_last or not again:
-                    raise
-            else:
-                return Response(asked, partial(self._pool.give_back, server))
-            is_last = True
+        request = partial(self._open().request, method, url, headers=headers, allow_redirects=False)
+        upload = aiohttp.UploadTracker()
+        try:
+            return await request(data=content or None, upload_tracker=upload)
+        except aiohttp.ClientConnectorError:
+            raise
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            if _is_written(upload) and not repeatable:
+                raise
+        return await request(data=content or None)
 
     async def answers(self, url: str, seconds: float) -> bool:
         """Whether something at ``url`` answers within ``seconds``, whatever it says."""
@@ -265,15 +275,12 @@ class Upstream:
         """Ask a server how it is. "unwell": a 5xx; "silent": no answer; "gone": no connection."""
         try:
             async with asyncio.timeout(seconds):
-                address = address_of(url)
-                parts = _written("GET", address, address.target, [], None)
-                response = await self._ask(address.server, parts, repeatable=True)
-        except (ValueError, TimeoutError):  # ValueError: an impossible port or host
+                async with self._open().get(url, allow_redirects=False) as response:
+                    return "well" if response.status < 500 else "unwell"
+        except ValueError:  # an impossible port or host
             return "silent"
-        except UpstreamError as error:
-            return "gone" if error.unreachable else "silent"
-        await response.aclose()
-        return "well" if response.status < 500 else "unwell"
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            return "gone" if translated(error).unreachable else "silent"
 
     async def is_alive(self, seconds: float) -> bool:
         """Whether LiteLLM itself answers within ``seconds``."""
@@ -281,22 +288,45 @@ class Upstream:
 
     async def aclose(self) -> None:
         await self.reach.close()
-        self._pool.close()
+        if self._session is not None:
+            await self._session.close()
 
 
-def _written(
-    method: str, address: Address, target: str, headers: RawHeaders, content: bytes | None
-) -> list[bytes]:
-    """Return a request's bytes: its head, and its body. Raises :class:`UpstreamError`."""
-    target = target.partition("#")[0]
-    target = target if target.startswith("/") else f"/{target}"
-    lines = [b"%b %b HTTP/1.1\r\nhost: %b\r\n" % (method.encode(), target.encode(), address.name)]
-    lines += [b"%b: %b\r\n" % header for header in headers]
-    if address.basic and not any(name.lower() == b"authorization" for name, _ in headers):
-        lines.append(b"authorization: %b\r\n" % address.basic)
-    if content or method not in _SAFE:
-        lines.append(b"content-length: %d\r\n" % len(content or b""))
-    head = b"".join(lines)
-    if head.count(b"\n") != len(lines) + 1 or head.count(b"\r") != len(lines) + 1:
-        raise UpstreamError("a header to send has a line break in it")
-    return [head + b"\r\n", content] if content else [head + b"\r\n"]
+def _is_written(upload: aiohttp.UploadTracker) -> bool:
+    """Whether a failed request was handed to the operating system whole."""
+    written = upload.upload_complete
+    return written.done() and written.exception() is None
+
+
+_NO_CONNECTION: tuple[tuple[type[Exception], str], ...] = (
+    (aiohttp.ClientConnectorDNSError, "its name can't be resolved"),
+    (aiohttp.ClientConnectorCertificateError, "its certificate is not trusted"),
+    (aiohttp.ClientSSLError, "its TLS handshake fails"),
+)
+
+
+def _unconnected(error: Exception, cause: BaseException) -> str:
+    """Return why there is no connection: server off, no network, a bad name, TLS."""
+    for kind, reason in _NO_CONNECTION:
+        if isinstance(error, kind) or isinstance(cause, kind):
+            return reason
+    if isinstance(cause, OSError) and cause.errno not in (None, errno.ECONNREFUSED):
+        return f"no connection ({os.strerror(cause.errno)})"
+    return "the connection was refused"
+
+
+def translated(error: Exception) -> UpstreamError:
+    """Turn an error of aiohttp or the system into an :class:`UpstreamError`."""
+    cause = error.__cause__ or error
+    # aiohttp keeps its errors; a traceback would keep the whole request alive, too.
+    error.__traceback__ = cause.__traceback__ = None
+    if isinstance(error, (aiohttp.ClientConnectorError, ConnectionRefusedError)):
+        return UpstreamError(_unconnected(error, cause), unreachable=True)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return UpstreamError("the connection was closed before an answer came")
+    if isinstance(error, aiohttp.ServerTimeoutError):
+        return UpstreamError("no connection within the time limit", unreachable=True)
+    # aiohttp raises RuntimeError if the connection closed while nobody waited for the body.
+    if isinstance(error, (aiohttp.ClientPayloadError, RuntimeError)):
+        return UpstreamError("the connection broke off inside the answer")
+    return UpstreamError(f"the connection failed ({type(cause).__name__})")

@@ -82,7 +82,7 @@ class _Response(Response):
     """One run of the app: its ``receive`` and ``send``, and the reader of what it answers."""
 
     def __init__(self, app: App, scope: Scope, content: bytes | None) -> None:
-        self.next_bytes = self._unread
+        self._next = self._unread
         # Done once status and headers are there; an `UpstreamError` if the app ends without any.
         self.began: asyncio.Future[None] = asyncio.Future()
         self.ended = False  # whether the app has sent the whole answer
