@@ -236,15 +236,18 @@ def marked(
     return Format(name, openers, read, where, follow, re.compile(ends))
 
 
+def fits(tools: ToolSet, call: Call) -> bool:
+    """Whether a call's arguments are an object that its tool takes, as ``ToolSet.takes`` has it."""
+    arguments = json_object(call.arguments)
+    return arguments is not None and tools.takes(call.name, arguments)
+
+
 def fitting(body: Body) -> Body:
-    """Read only a call whose arguments its tool takes: it declares all, and requires no other."""
+    """Read only a call whose arguments fit."""
 
     def read(src: Source, head: Head, stop: Stop) -> Reading:
         reading = body(src, head, stop)
-        call = reading[0][0] if reading else None
-        arguments = json_object(call.arguments) if call else None
-        fits = call and arguments is not None and src.tools.takes(call.name, arguments)
-        return reading if fits else None
+        return reading if reading and fits(src.tools, reading[0][0]) else None
 
     return read
 

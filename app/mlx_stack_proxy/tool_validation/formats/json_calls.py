@@ -66,15 +66,15 @@ _HEAD = 2_000  # characters of broken JSON in which the name is searched
 def envelope(members: Members) -> list[Call]:
     """Return the calls that one JSON object stands for; [] if the object is no call."""
     for key in LIST_KEYS:
-        if key in members and isinstance(members[key], list):
-            return [call for item in members[key] for call in _nested(item)]
+        if isinstance(members.get(key), list):
+            objects = (item for item in members[key] if isinstance(item, dict))
+            return [call for item in objects for call in envelope(item)]
     for key in NESTED_KEYS:
-        if key in members and isinstance(members[key], dict):
-            return _nested(members[key])
+        if isinstance(members.get(key), dict):
+            return envelope(members[key])
     for key in NAME_KEYS:
-        member = members.get(key)
-        if member is not None and isinstance(member, str) and member:
-            return [Call(member, arguments_of(members))]
+        if isinstance(name := members.get(key), str) and name:
+            return [Call(name, arguments_of(members))]
     return []
 
 
@@ -91,18 +91,13 @@ def bare_envelope(members: Members) -> list[Call]:
 
     It has known keys only, and its arguments are an object.
     """
-    if not members.keys() <= _KNOWN_KEYS:
-        return []
-    nested_values = [members[key] for key in NESTED_KEYS if key in members]
-    if any(
-        isinstance(nested, dict) and not nested.keys() <= _KNOWN_KEYS for nested in nested_values
-    ):
+    nested = [members[key] for key in NESTED_KEYS if isinstance(members.get(key), dict)]
+    if any(not one.keys() <= _KNOWN_KEYS for one in (members, *nested)):
         return []  # with a description, say: a tool's definition
     if any(key in members for key in ARGUMENT_KEYS):
         return envelope(members) if arguments_of(members).startswith("{") else []
-    if any(isinstance(members[key], (dict, list)) for key in members):
-        return envelope(members)
-    return []
+    has_parts = any(isinstance(member, (dict, list)) for member in members.values())
+    return envelope(members) if has_parts else []
 
 
 def is_definition(tools: ToolSet, members: Members) -> bool:
@@ -123,10 +118,6 @@ def arguments_of(members: Members) -> str:
     if isinstance(value, str):  # the text itself
         return value.strip() or "{}"
     return "{}" if value is None else write(value)
-
-
-def _nested(value: object) -> list[Call]:
-    return envelope(value) if isinstance(value, dict) else []
 
 
 def read_json(src: Source, head: Head, stop: Stop, mark: str = "") -> Reading:
@@ -172,20 +163,14 @@ def _read_broken(src: Source, pos: int, stop: Stop) -> Reading:
         return None
     end = src.find_stop(stop, pos)
     arguments = _ARGUMENTS.search(text, name.end(), end)
-    index = skip_space(text, arguments.end()) if arguments else end
-    if not text.startswith("{", index):
+    if arguments is None or not text.startswith("{", arguments.end()):
         src.spend(end - pos)
         return None
-    return [Call(name[1], _raw_arguments(text[index:end]))], end
-
-
-def _raw_arguments(text: str) -> str:
-    """Strip the closers of the call's own object and list from broken arguments."""
-    text = text.strip().removesuffix("```").rstrip()
-    for opener, closer in (("[", "]"), ("{", "}")):
-        if text.endswith(closer) and text.count(closer) > text.count(opener):
-            text = text[:-1].rstrip(", \t\r\n")
-    return text
+    raw = text[arguments.end() : end].strip().removesuffix("```").rstrip()
+    for opener, closer in (("[", "]"), ("{", "}")):  # of the call's own list and object
+        if raw.endswith(closer) and raw.count(closer) > raw.count(opener):
+            raw = raw[:-1].rstrip(", \t\r\n")
+    return [Call(name[1], raw)], end
 
 
 def object_text(src: Source, pos: int, stop: Stop, mark: str = "") -> tuple[str, int]:

@@ -65,10 +65,15 @@ LINE_STARTS: Final = {
 LINE_STARTS.update("`~")
 
 
-def _one_of(words: Iterable[str]) -> str:
-    """Return a pattern for the longest of these words, in which each letter is tried once."""
+def _one_of(words: Iterable[str], optional: str = "") -> str:
+    """Return a pattern for the longest of these words, in which each letter is tried once.
+
+    ``optional``: "?" for a pattern that also matches what a word may begin with.
+    """
     return "|".join(
-        f"{re.escape(initial)}(?:{_one_of(word[1:] for word in group)})" if initial else ""
+        f"{re.escape(initial)}(?:{_one_of((word[1:] for word in group), optional)}){optional}"
+        if initial
+        else ""
         for initial, group in groupby(sorted(words, reverse=True), key=lambda word: word[:1])
     )
 
@@ -77,17 +82,8 @@ def _one_of(words: Iterable[str]) -> str:
 TRIGGER: Final = re.compile(rf"{_one_of(WORDS)}|<(?P<tag>[A-Za-z_][\w.-]{{0,199}}+>)|{VENDOR_MARK}")
 
 
-def _beginnings(words: Iterable[str]) -> str:
-    """Return a pattern for what one of these words may begin with."""
-    groups = groupby(sorted(filter(None, words)), key=lambda word: word[0])
-    return "|".join(
-        f"{re.escape(initial)}(?:{_beginnings(word[1:] for word in group)})?"
-        for initial, group in groups
-    )
-
-
 # Where the text's end may be the beginning of a trigger.
-BEGUN: Final = re.compile(rf"(?:{_beginnings(WORDS)})\Z|{VENDOR_MARK_BEGUN.pattern}")
+BEGUN: Final = re.compile(rf"(?:{_one_of(WORDS, '?')})\Z|{VENDOR_MARK_BEGUN.pattern}")
 # Two quick tests for plain prose: text that they don't match holds none of the words and does not
 # end in the beginning of one. A word that begins with a letter shows by its first four, and one
 # that counts at the start of a line only where a line may start. `SIGN` is enough where no tool is

@@ -133,14 +133,12 @@ def _read_message(src: Source, start: int) -> Block | None:
 
 def _pairs(name: str, openers: tuple[str, ...], prefix: str = "") -> Format:
     """Make a row; the call's tag holds the name. A key without a value counts as not given."""
-    key = rf"<(?P<tag>{prefix}arg_key)(?P<suffix>:\w++)?>(?P<key>[^<]{{0,200}}+)"
-    end = rf"(?:</{prefix}arg_key(?::\w++)?>)?\s*+"
-    tags = Tags(
-        re.compile(rf"{key}{end}(?:<{prefix}arg_value(?::\w++)?>)?"),
-        f"</{prefix}arg_value{{suffix}}>",
-        "none",
-        valueless=re.compile(rf"{key}{end}(?=<{prefix}arg_key|</{prefix}tool_call)"),
+    parameter = (
+        rf"<(?P<tag>{prefix}arg_key)(?P<suffix>:\w++)?>(?P<key>[^<]{{0,200}}+)"
+        rf"(?:</{prefix}arg_key(?::\w++)?>)?\s*+(?:<{prefix}arg_value(?::\w++)?>"
+        rf"|(?P<valueless>(?=<{prefix}arg_key|</{prefix}tool_call)))?"
     )
+    tags = Tags(re.compile(parameter), f"</{prefix}arg_value{{suffix}}>", "none")
     return marked(
         name,
         openers,

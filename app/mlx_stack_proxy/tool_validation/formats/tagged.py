@@ -39,7 +39,7 @@ class Tags:
 
     # An opening tag, with the groups `tag` (the element's name), `key` (the parameter's name; None:
     # the same as `tag`), and optionally `kind` (the tag's word on the value: "true" or "string"
-    # for text).
+    # for text) and `valueless` (the parameter has no value, and counts as missing).
     parameter: re.Pattern[str]
     closer: str = "</{}>"  # the closing tag; `{}` stands for the element's name
     # What is removed around a value. "line": one line break on each side. "lines": the same, but
@@ -49,7 +49,6 @@ class Tags:
     known_only: bool = False  # leave out parameters that the tool does not have
     named: bool = False  # each parameter's element has the parameter's name
     nested: bool = False  # a list or object is written as elements inside the element
-    valueless: re.Pattern[str] | None = None  # a parameter without a value, which counts as missing
 
     def read(self, src: Source, head: Head, stop: Stop) -> Reading:
         """Read the parameters after a call's opening tag, and the index after them.
@@ -81,11 +80,10 @@ class Tags:
         body = _Body(src, self, stop, name)
         values: list[tuple[str, object]] = []
         index, end, closed = skip_space(text, pos), pos, True
-        while True:
-            while self.valueless and (match := self.valueless.match(text, index)) is not None:
+        while (match := self.parameter.match(text, index)) is not None:
+            if match.groupdict().get("valueless") is not None:
                 end = index = match.end()
-            if (match := self.parameter.match(text, index)) is None:
-                break
+                continue
             key = key_of(match, body.properties)
             raw, end, closed = body.value(match)
             index = skip_space(text, end)
