@@ -147,7 +147,8 @@ class Holdback(Scanner):
             self.pos = len(self.text)  # the usual case: no mark can begin in this delta
         else:
             self.advance()
-            self._is_prose = self.idle
+            idle = self.pos == len(self.text) and self._skipped is None
+            self._is_prose = idle and not begins_reply(self.text, self.pos, self.floor)
         if len(self.text) - self.pos > PATIENCE:
             self._held = []
         flowing = self.text[start : self.pos]
@@ -156,7 +157,9 @@ class Holdback(Scanner):
         self._nothing_flowed = False
         # A later decision looks back at the last characters. A cut copies the text, so cut rarely.
         if self.pos > 4 * WINDOW:
-            self.trim(WINDOW)
+            cut = self.pos - WINDOW
+            self.text, self.pos = self.text[cut:], WINDOW
+            self.floor = max(self.floor - cut, 0)
         return flowing
 
     def finish(self, rest: str = "") -> Rescued:

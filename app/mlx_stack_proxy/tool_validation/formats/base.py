@@ -262,11 +262,6 @@ def read_all(read_one: Callable[[int], Reading], start: int) -> tuple[list[Call]
     return calls, end
 
 
-def alternatives(*marks: str) -> str:
-    """Return a pattern for one of these marks."""
-    return "|".join(map(re.escape, marks))
-
-
 def end_or(match: re.Match[str] | None, pos: int) -> int:
     """Return the index after a match at ``pos``; ``pos`` if there is no match."""
     return match.end() if match else pos

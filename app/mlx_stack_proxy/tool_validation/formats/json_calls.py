@@ -26,6 +26,7 @@ from .base import (
     Where,
     begins_reply,
     end_or,
+    follows,
     json_members,
     json_object,
     marked,
@@ -211,7 +212,6 @@ _BEHIND_UNKNOWN = tuple(
 )
 _SPACE_OR_QUOTE = str.maketrans({**dict.fromkeys(" \t\r\n"), "'": '"'})
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
-_IN_TOOLS = re.compile(r"\s*+<function>")
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
@@ -251,14 +251,6 @@ def _read_in_tools(src: Source, head: Head, stop: Stop) -> Reading:
     """Read a definition, which is no call, or a call among the definitions."""
     reading = json_members(src, head.end())
     return reading and (_shape(src.tools, reading[0]), reading[1])
-
-
-def _follow_in_tools(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether an object that may be a call follows ``<tools>``, or an element's begin there."""
-    rest = text[pos : pos + _WAITS].lstrip()
-    if "<function>".startswith(rest):
-        return True
-    return follow_list(text, end_or(_IN_TOOLS.match(text, pos), pos), tools)
 
 
 def _is_whole(src: Source, start: int, end: int) -> bool:
@@ -304,7 +296,7 @@ FORMATS = (
         _read_in_tools,
         "</(?:function|tools)>",
         where=Where.JSON,
-        follow=_follow_in_tools,
+        follow=follows(r"\s*+(?:\Z|[<\[{])"),
         check=Source.is_whole_reply,
     ),
 )

@@ -23,7 +23,6 @@ from .base import (
     Source,
     Stop,
     Where,
-    alternatives,
     begins_reply,
     follows,
     json_object,
@@ -41,8 +40,9 @@ NAME = r"(?P<name>[^\s<>{}\[\]()\"'`,:=]{1,200})"
 
 def _json(name: str, opener: str, *ends: str, stop: str = "", head: str = "") -> Format:
     opening = re.escape(opener)
+    closers = "|".join(map(re.escape, ends))
     stops = f"{opening}|{re.escape(stop)}" if stop else opening
-    return marked(name, (opener,), head or opening, read_json, alternatives(*ends), stop=stops)
+    return marked(name, (opener,), head or opening, read_json, closers, stop=stops)
 
 
 _JSON_ROWS = (

@@ -38,7 +38,6 @@ from .table import (
     SHOWN,
     TRIGGER,
     begins_calls,
-    may_become,
     own_tags,
 )
 from .tag_marks import TOOL
@@ -92,13 +91,6 @@ class Scanner(Source):
         self._skipped: re.Pattern[str] | None = None  # ends the stretch that `pos` is in
         self._judgements = 0
 
-    def trim(self, keep: int) -> None:
-        """Forget the decided text but its last ``keep`` characters."""
-        cut = max(self.pos - keep, 0)
-        self.text = self.text[cut:]
-        self.pos -= cut
-        self.floor = max(self.floor - cut, 0)
-
     def advance(self) -> Candidate | None:
         """Move ``pos`` to the next place where a call begins or may begin once more text has come.
 
@@ -136,13 +128,6 @@ class Scanner(Source):
         if candidate.fence:
             self._skipped = _fence_end(candidate.fence)
 
-    @property
-    def idle(self) -> bool:
-        """Whether all text is decided, no stretch is skipped, and no bare JSON may begin here."""
-        if self.pos < len(self.text) or self._skipped is not None:
-            return False
-        return not begins_reply(self.text, self.pos, self.floor)
-
     def _leave(self, skipped: re.Pattern[str]) -> bool:
         """Move to the end of the skipped stretch; False if that end has not come yet."""
         match = skipped.search(self.text, self.pos)
@@ -165,9 +150,9 @@ class Scanner(Source):
         """Return the index from which the text's end may be the beginning of an opener."""
         text, size = self.text, len(self.text)
         tag = text.rfind("<", max(self.pos, size - MAX_NAME - 2))
-        if tag >= 0 and not may_become(own_tags(self.tools.names), text[tag:]):
-            tag = -1
-        if tag < 0 or not self._starts_line(tag):
+        begun = text[tag:] if tag >= 0 else "-"  # no tag begins so
+        own = any(one.startswith(begun) for one in own_tags(self.tools.names))
+        if not own or not self._starts_line(tag):
             tag = size
         start = max(self.pos, size - LONGEST)
         while (match := BEGUN.search(text, start)) is not None:

@@ -4,15 +4,13 @@ If several formats share an opener, they are tried in this order, and the first 
 wins.
 
 The scanner searches a text by ``TRIGGER`` for all words that begin a call, reasoning or shown text,
-and for each tag that may be a tool's own element. ``may_become`` tells by a lookup in a sorted list
-whether the end of a text is the beginning of such a word.
+and for each tag that may be a tool's own element.
 """
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from itertools import groupby
 from typing import Final
@@ -108,14 +106,8 @@ SPECIAL: Final = re.compile(
 
 @lru_cache(maxsize=256)
 def own_tags(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the sorted tags of the tools whose own elements may be calls."""
-    return tuple(sorted(f"<{name}>" for name in names if tag_marks.OWN_NAME.match(name)))
-
-
-def may_become(words: Sequence[str], begun: str) -> bool:
-    """Whether one of the sorted ``words`` begins with ``begun``."""
-    index = bisect_left(words, begun)
-    return index < len(words) and words[index].startswith(begun)
+    """Return the tags of the tools whose own elements may be calls."""
+    return tuple(f"<{name}>" for name in names if tag_marks.OWN_NAME.match(name))
 
 
 def begins_calls(mark: str) -> bool:
