@@ -226,26 +226,26 @@ def _schema_of(value: Any) -> Json:
 # The report
 
 
-class _Goals:
+class Goals:
     """Prints each goal as it is judged, and remembers whether all were met."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None] = print) -> None:
         self.say = say
         self.met = True
 
     def most(self, what: str, misses: Sequence[object], most: int = 0) -> None:
         """At most so many of them."""
-        self._judge(what, str(len(misses)), f"{most}", len(misses) <= most, misses)
+        self.judge(what, str(len(misses)), f"{most}", len(misses) <= most, misses)
 
     def share(self, what: str, cases: Sequence[Found], misses: Sequence[Found], least: str) -> None:
         """At least so many per cent of the cases are right."""
         right, count = sum(not one.wrong for one in cases), len(cases)
         figure = f"{right} of {count} ({right / max(1, count):.1%})"
         met = right >= float(least.removesuffix(" %")) / 100 * count
-        self._judge(what, figure, least, met, misses)
+        self.judge(what, figure, least, met, misses)
 
-    def _judge(
-        self, what: str, figure: str, goal: str, met: bool, misses: Sequence[object]
+    def judge(
+        self, what: str, figure: str, goal: str, met: bool, misses: Sequence[object] = ()
     ) -> None:
         self.met = self.met and met
         self.say(f"{what:52}{figure:>16}  goal {goal:12} {'met' if met else 'MISSED'}")
@@ -257,7 +257,7 @@ def run(say: Callable[[str], None] = print) -> int:
     if not (CORPORA / "bfcl.jsonl").exists():
         say(f"score: no corpora in {CORPORA}, nothing to score")
         return 0
-    goals = _Goals(say)
+    goals = Goals(say)
 
     def wrong(cases: Iterable[Found], *kinds: str) -> list[Found]:
         return [one for one in cases if one.wrong in kinds]
@@ -281,7 +281,7 @@ def run(say: Callable[[str], None] = print) -> int:
     return 0 if goals.met else 1
 
 
-def _real_models(goals: _Goals) -> None:
+def _real_models(goals: Goals) -> None:
     """Judge the replies of real models: each readable call is read, and none is read wrong."""
     by_kind: dict[str, list[Found]] = defaultdict(list)
     for row in rows(score_real_models.NAME):

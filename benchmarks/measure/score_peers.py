@@ -21,7 +21,7 @@ from collections import Counter
 from typing import Any, Final
 
 from benchmarks.measure.corpora import CORPORA
-from benchmarks.measure.score import judged, rows, same
+from benchmarks.measure.score import Goals, judged, rows, same
 
 PEERS: Final = CORPORA / "peers"
 FILES: Final = ("tool-calls-*.jsonl", "templates-*.jsonl")
@@ -75,8 +75,8 @@ def value_kind(row: dict[str, Any]) -> str:
     return f"{row['expected']} {'delivered' if delivered else 'changed'}"
 
 
-def score_values(verbose: bool) -> bool:
-    """Print how values fare; return whether few invalid ones pass, and all valid ones do."""
+def score_values(verbose: bool, goals: Goals) -> None:
+    """Print how values fare: few invalid ones may pass, and all valid ones have to."""
     counts: Counter[str] = Counter()
     for row in rows(SCHEMAS, PEERS):
         kind = value_kind(row)
@@ -86,13 +86,10 @@ def score_values(verbose: bool) -> bool:
         if verbose and kind in ("invalid delivered", "valid refused", "valid changed"):
             print(f"    {kind}: {row['address']}")
     print(f"\n{SCHEMAS}: " + ", ".join(f"{counts[kind]} {kind}" for kind in sorted(counts)))
-    lost = counts["valid refused"] + counts["valid changed"]
-    delivered = counts["invalid delivered"]
-    goals = {
-        f"valid values refused or changed: {lost}, goal 0": not lost,
-        f"invalid values delivered: {delivered}, goal {MAX_DELIVERED}": delivered <= MAX_DELIVERED,
-    }
-    return _all_met(goals)
+    lost, delivered = counts["valid refused"] + counts["valid changed"], counts["invalid delivered"]
+    goals.judge("valid values: refused or changed", f"{lost}", "0", not lost)
+    met = delivered <= MAX_DELIVERED
+    goals.judge("invalid values: delivered", f"{delivered}", f"{MAX_DELIVERED}", met)
 
 
 def main() -> int:
@@ -119,25 +116,14 @@ def main() -> int:
         print(f"{path.stem:40}" + "".join(f"{counts[kind]:13}" for kind in KINDS))
         total += counts
     print(f"{'all':40}" + "".join(f"{total[kind]:13}" for kind in KINDS))
-    calls_are_good = _goals_met(total, known)
-    return 0 if score_values(asked.verbose) and calls_are_good else 1
-
-
-def _goals_met(total: Counter[str], known: Counter[str]) -> bool:
-    """Print whether each goal is met; what is known to be wrong or false doesn't count."""
-    noticed, whole = total["exact"] + total["asked again"], total.total()
-    new = {kind: total[kind] - known[kind] for kind in ("wrong", "false")}
-    goals = {
-        f"exact or asked again: {noticed / whole:.1%}, goal 98 %": noticed >= NOTICED_SHARE * whole,
-        **{f"{kind}, the known aside: {count}, goal 0": not count for kind, count in new.items()},
-    }
-    return _all_met(goals)
-
-
-def _all_met(goals: dict[str, bool]) -> bool:
-    for goal, met in goals.items():
-        print(f"{goal}: {'met' if met else 'MISSED'}")
-    return all(goals.values())
+    goals, noticed = Goals(), total["exact"] + total["asked again"]
+    share = noticed / total.total()
+    goals.judge("calls: exact or asked again", f"{share:.1%}", "98 %", share >= NOTICED_SHARE)
+    for kind in ("wrong", "false"):
+        new = total[kind] - known[kind]  # what is known doesn't count
+        goals.judge(f"calls: {kind}, the known aside", f"{new}", "0", not new)
+    score_values(asked.verbose, goals)
+    return 0 if goals.met else 1
 
 
 if __name__ == "__main__":

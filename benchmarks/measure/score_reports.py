@@ -32,6 +32,7 @@ from benchmarks.measure.report_cases import (
     WANTED,
     Wanted,
 )
+from benchmarks.measure.score import Goals
 from mlx_stack_proxy.wire.thoughts import after_thoughts
 from tests.faults.clients import Outcome, read
 from tests.faults.spoken import SPOKEN
@@ -244,12 +245,9 @@ def main() -> int:
     counts = asyncio.run(score(asked.only, asked.verbose))
     print("reported cases: " + ", ".join(f"{counts[kind]} {kind}" for kind in KINDS))
     good, whole = counts["right"] + counts["half"], counts.total() - counts["aside"]
-    met = good >= RIGHT_SHARE * whole
-    print(
-        f"right where the first reply alone is bad: {good} of {whole}, "
-        f"goal 70 of 73: {'met' if met else 'MISSED'}"
-    )
-    return 0 if met else 1
+    goals, what = Goals(), "right where the first reply alone is bad"
+    goals.judge(what, f"{good} of {whole}", "70 of 73", good >= RIGHT_SHARE * whole)
+    return 0 if goals.met else 1
 
 
 if __name__ == "__main__":

@@ -3,32 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import openai
 import pytest
 
 from mlx_stack_proxy.operator.local_stack.tiers import DEMO_TIERS, demo_model
-from tests.conftest import missing
+from tests.conftest import CRASHED, missing
 
 from .running_stack import RunningStack
 
 SDK: dict[str, Any] = {"api_key": "local", "max_retries": 0, "timeout": 60}
-
-
-_STACKS: list[RunningStack] = []
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Skip a test in which LiteLLM's process crashed, as in ``tests/faults``."""
-    try:
-        return (yield)
-    except Exception:
-        if any(one.litellm_crashed() for one in _STACKS):
-            pytest.skip("LiteLLM's own process crashed (SIGSEGV)")
-        raise
 
 
 @pytest.fixture(scope="session")
@@ -44,10 +30,10 @@ def stack(
     stack = RunningStack(tmp_path_factory.mktemp("run"))
     try:
         stack.wait_ready()
-        _STACKS.append(stack)
+        CRASHED.append(stack.litellm_crashed)
         yield stack
     finally:
-        _STACKS.clear()
+        CRASHED.clear()
         stack.stop()
         if request.session.testsfailed:
             print(stack.logs())

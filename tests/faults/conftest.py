@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 
 import pytest
 
-from tests.conftest import missing
+from tests.conftest import CRASHED, missing
 from tests.faults.catalogue import inside_settings
 from tests.faults.litellm import LiteLLM
 from tests.faults.places import Behind, Inside
@@ -15,29 +15,6 @@ from tests.support.ports import free_port
 
 STATE = "state.db"
 REFUSED = {**inside_settings(), "server": {"api_keys": ["sk-1"]}}
-
-
-_STARTED: dict[str, LiteLLM] = {}
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """Skip a test in which LiteLLM's process crashed: CPython 3.11's contexts do so now and then.
-
-    (``hamt_node_bitmap_assoc``, by the kernel's log.) The process is started anew.
-    """
-    try:
-        return (yield)
-    except Exception:
-        if _revived():
-            pytest.skip("LiteLLM's own process crashed (SIGSEGV)")
-        raise
-    finally:
-        _revived()
-
-
-def _revived() -> bool:
-    return bool([one for one in _STARTED.values() if one.revive()])
 
 
 @pytest.fixture(scope="session")
@@ -51,19 +28,20 @@ def all_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Li
         "inside": {**inside_settings(), "state": {"path": str(folders["inside"] / STATE)}},
         "refused": REFUSED,
     }
-    started = _STARTED
+    started: dict[str, LiteLLM] = {}
     try:
         for name, folder in folders.items():
             first = free_port(3)
             tiers = {"fast": first + 1, "standard": first + 2}
             started[name] = LiteLLM(folder, first, tiers, inside=settings[name])
+            CRASHED.append(started[name].revive)
         for name in ("before", "inside"):
             started[name].wait_ready()
         yield started
     finally:
+        CRASHED.clear()
         for one in started.values():
             one.stop()
-        started.clear()
 
 
 @pytest.fixture(scope="session")

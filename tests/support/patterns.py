@@ -22,6 +22,7 @@ from typing import Any
 from tests.support.pumping import Anything, slowest
 
 _ROOT = Path(__file__).parents[2] / "app" / "mlx_stack_proxy"
+_SOURCES = {str(path.relative_to(_ROOT)): path.read_text() for path in sorted(_ROOT.rglob("*.py"))}
 _ANCHORED = frozenset({"match", "fullmatch"})
 _SEARCHES = _ANCHORED | {"search", "finditer", "findall", "sub", "subn"}
 _compile: Callable[[Any, Any], Any] = re._compile  # type: ignore[attr-defined]
@@ -30,9 +31,8 @@ _compile: Callable[[Any, Any], Any] = re._compile  # type: ignore[attr-defined]
 def main() -> None:
     compiled = import_all()
     print(f"{len(compiled)} patterns", file=sys.stderr)
-    uses = _Uses()
     for pattern, place, methods in [
-        *((pattern, place, uses.of(pattern, place)) for pattern, place in compiled.items()),
+        *((pattern, place, used(place)) for pattern, place in compiled.items()),
         *in_functions(),
     ]:
         if len(sys.argv) > 1 and not place.startswith(tuple(sys.argv[1:])):
@@ -69,8 +69,8 @@ def import_all() -> dict[Anything, str]:
 
 def in_functions() -> Iterator[tuple[Anything, str, frozenset[str]]]:
     """Yield the patterns that stand as literals in calls of ``re``'s functions."""
-    for path in sorted(_ROOT.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, text in _SOURCES.items():
+        for node in ast.walk(ast.parse(text)):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             owner = node.func.value
@@ -80,7 +80,7 @@ def in_functions() -> Iterator[tuple[Anything, str, frozenset[str]]]:
             if inline and node.args:
                 source = node.args[0]
                 if isinstance(source, ast.Constant) and isinstance(source.value, str | bytes):
-                    place = f"{path.relative_to(_ROOT)}:{node.lineno}"
+                    place = f"{path}:{node.lineno}"
                     yield _compile(source.value, 0), place, _called({node.func.attr})
 
 
@@ -89,61 +89,24 @@ def _called(methods: set[str]) -> frozenset[str]:
     return frozenset(methods if methods <= _ANCHORED else {"finditer"})
 
 
-def _owners(node: ast.expr) -> Iterator[ast.Name]:
-    """Yield the names of the objects on which a method may be called."""
-    if isinstance(node, ast.Name):
-        yield node
-    elif isinstance(node, ast.Subscript):
-        yield from _owners(node.value)
-    elif isinstance(node, ast.IfExp):
-        yield from _owners(node.body)
-        yield from _owners(node.orelse)
+def used(place: str) -> frozenset[str]:
+    """Return the methods to measure of the pattern that a module compiles at this file and line.
 
-
-class _Uses:
-    """Which methods the package calls on its patterns.
-
-    A pattern is known by a module's global name, on its own or in a table. A pattern that a
-    function compiles has no such name: for it count all methods that its module calls on anything.
+    They are those that are called on its global name, or on its table's; a name that is handed on
+    may be searched. In a function it has no such name: all methods count that its module calls.
     """
-
-    def __init__(self) -> None:
-        self._methods: dict[Anything, set[str]] = {}  # "?": handed on, so any method is possible
-        self._of_modules: dict[str, set[str]] = {}  # by the module's path
-        for path in sorted(_ROOT.rglob("*.py")):
-            name = ".".join((_ROOT.name, *path.relative_to(_ROOT).with_suffix("").parts))
-            module = sys.modules.get(name.removesuffix(".__init__"))
-            if module is not None:
-                tree = ast.parse(path.read_text())
-                self._read(tree, vars(module))
-                self._of_modules[str(path.relative_to(_ROOT))] = _SEARCHES & {
-                    node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)
-                }
-
-    def of(self, pattern: Anything, place: str) -> frozenset[str]:
-        """Return the methods to measure; if none is known, a search."""
-        in_module = self._of_modules.get(place.partition(":")[0])
-        return _called(self._methods.get(pattern) or in_module or {"?"})
-
-    def _read(self, tree: ast.Module, names: dict[str, Any]) -> None:
-        called: set[int] = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute):
-                for owner in _owners(node.value):
-                    called.add(id(owner))
-                    self._note(names.get(owner.id), node.attr)
-        for node in ast.walk(tree):
-            if not isinstance(node, ast.Name) or id(node) in called:
-                continue
-            if isinstance(node.ctx, ast.Load):  # it is handed on, and any method may be called
-                self._note(names.get(node.id), "?")
-
-    def _note(self, value: Any, method: str) -> None:
-        if isinstance(value, dict):
-            value = list(value.values())
-        for one in value if isinstance(value, list | tuple) else (value,):
-            if isinstance(one, re.Pattern) and method != "pattern":
-                self._methods.setdefault(one, set()).add(method)
+    path, line = place.rsplit(":", 1)
+    above = _SOURCES[path].splitlines()[: int(line)]
+    statement = [one for one in above if one[:1].strip(" )]}#")][-1]
+    named = re.match(r"(\w+)(?::[^=]*)? =", statement)
+    if named is None:
+        return _called(_SEARCHES & set(re.findall(r"\.(\w+)", _SOURCES[path])))
+    name = named[1]
+    no_use = re.compile(rf"#.*$|^from \S+ import (?:\([^)]*\)|.*)$|^{name}\b(?::[^=]*)? =", re.M)
+    use = re.compile(rf"(?<![\w.]){name}\b(?:\[[^\]]*\]| (?:if|else) [^()]*\)|\))?(?:\.(\w+))?")
+    where = [_SOURCES[path]] if name.startswith("_") else _SOURCES.values()
+    found = {method or "?" for text in where for method in use.findall(no_use.sub("", text))}
+    return _called(found - {"pattern"} or {"?"})
 
 
 if __name__ == "__main__":
