@@ -23,6 +23,7 @@ from tests.support.pumping import Anything, slowest
 
 _ROOT = Path(__file__).parents[2] / "app" / "mlx_stack_proxy"
 _SOURCES = {str(path.relative_to(_ROOT)): path.read_text() for path in sorted(_ROOT.rglob("*.py"))}
+_NAMED = re.compile(r" *(\w+)(?::[^=]*)? = ")
 _ANCHORED = frozenset({"match", "fullmatch"})
 _SEARCHES = _ANCHORED | {"search", "finditer", "findall", "sub", "subn"}
 _compile: Callable[[Any, Any], Any] = re._compile  # type: ignore[attr-defined]
@@ -92,20 +93,23 @@ def _called(methods: set[str]) -> frozenset[str]:
 def used(place: str) -> frozenset[str]:
     """Return the methods to measure of the pattern that a module compiles at this file and line.
 
-    They are those that are called on its global name, or on its table's; a name that is handed on
-    may be searched. In a function it has no such name: all methods count that its module calls.
+    They are those called on its name, or on its table's; what is handed on may be searched. Where
+    it has no name, all methods count that its module calls on anything.
     """
     path, line = place.rsplit(":", 1)
     above = _SOURCES[path].splitlines()[: int(line)]
     statement = [one for one in above if one[:1].strip(" )]}#")][-1]
-    named = re.match(r"(\w+)(?::[^=]*)? =", statement)
+    named = _NAMED.match(above[-1]) or _NAMED.match(statement)
     if named is None:
         return _called(_SEARCHES & set(re.findall(r"\.(\w+)", _SOURCES[path])))
     name = named[1]
-    no_use = re.compile(rf"#.*$|^from \S+ import (?:\([^)]*\)|.*)$|^{name}\b(?::[^=]*)? =", re.M)
-    use = re.compile(rf"(?<![\w.]){name}\b(?:\[[^\]]*\]| (?:if|else) [^()]*\)|\))?(?:\.(\w+))?")
-    where = [_SOURCES[path]] if name.startswith("_") else _SOURCES.values()
+    no_use = re.compile(rf"#.*$|^from \S+ import (?:\([^)]*\)|.*)$|^ *{name}\b(?::[^=]*)? =", re.M)
+    use = re.compile(rf"(?<!\w){name}\b(?:\[[^\]]*\]| (?:if|else) [^()]*\)|\))?(?:\.(\w+))?")
+    is_public = not name.startswith("_") and above[-1][0] != " "
+    where = _SOURCES.values() if is_public else [_SOURCES[path]]
     found = {method or "?" for text in where for method in use.findall(no_use.sub("", text))}
+    if found == {"pattern"}:  # a part of others, which are measured
+        return frozenset()
     return _called(found - {"pattern"} or {"?"})
 
 
