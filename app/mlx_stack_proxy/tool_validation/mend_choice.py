@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
 
 from msgspec.structs import replace
 
@@ -44,6 +43,7 @@ class ChoiceMender:
         self.guided: Guided = ""
 
     def mended(self, index: int, choice: ChoiceReply) -> Mended:
+        """Return the new contents of a choice; ``index``: its place, for the failures."""
         mended = Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
         if not self.offered and self._options.validate_tool_names:
             calls_as_text(mended)
@@ -51,16 +51,17 @@ class ChoiceMender:
             if mended.is_cut:
                 drop_half_call(mended.calls)
         elif self.guided and mended.text:
-            self._read_guided(index, mended)
+            self._read_guided(mended)
         elif self._may_hold_calls(mended, choice.reasoning):
-            self._rescue(index, mended, choice.reasoning)
+            self._rescue(mended, choice.reasoning)
         if mended.calls:
-            self._check_calls(index, mended)
+            self._check_calls(mended)
             if mended.failures and choice.tool_calls and self.rescues and not mended.is_cut:
-                mended = self._with_calls_of_text(index, choice, mended)
-        self._check_tool_choice(index, mended)
+                mended = self._with_calls_of_text(choice, mended)
+        self._check_tool_choice(mended)
         if not mended.calls and not mended.failures:
-            self._check_format(index, mended)
+            self._check_format(mended)
+        mended.failures = [replace(failure, choice=index) for failure in mended.failures]
         return mended
 
     def _may_hold_calls(self, mended: Mended, reasoning: str) -> bool:
@@ -72,23 +73,23 @@ class ChoiceMender:
             return False
         return not is_wanted(mended.text, self.response_format, self._options)
 
-    def _read_guided(self, index: int, mended: Mended) -> None:
+    def _read_guided(self, mended: Mended) -> None:
         """Take a reply to our schema apart: a text, or calls."""
         obeyed, answer = guided.read_reply(mended.text)
         self.guided = "obeyed" if obeyed else "disregarded"
         if answer is not None:
             mended.text = answer
         elif self.rescues:
-            self._rescue(index, mended)
+            self._rescue(mended)
         if obeyed and (mended.calls or answer is not None):
             mended.rescued = []
             mended.repairs.append(guided.WORD)
 
-    def _rescue(self, index: int, mended: Mended, reasoning: str = "") -> None:
+    def _rescue(self, mended: Mended, reasoning: str = "") -> None:
         options, text = self._options, mended.text
         rescued = (rescue_cut if mended.is_cut else rescue)(text, self.callable, options.off)
         if self.rescues and options.validate_tool_names:
-            mended.failures += self._unknown_calls(index, mended, rescued)
+            self._note_unknown(mended, rescued)
         mended.text = rescued.content
         has_text = bool(mended.text.strip())
         thought = inside_thoughts(mended.text) if has_text else reasoning
@@ -106,25 +107,27 @@ class ChoiceMender:
         if not mended.is_cut:
             mended.finish_reason = "tool_calls"
 
-    def _unknown_calls(self, index: int, mended: Mended, rescued: Rescued) -> Iterator[CallFailure]:
-        """Yield a failure for each call in the text of a tool that the request doesn't offer.
+    def _note_unknown(self, mended: Mended, rescued: Rescued) -> None:
+        """Note a failure for each call in the text of a tool that the request doesn't offer.
 
         It is a doubt instead if the calls have no mark, or if prose surrounds them and no other
         was found, because the prose may only speak of a call.
         """
         names, offered = rescued.unknown, self.tools.names
+        unknown = [
+            CallFailure(name, "unknown_tool", explain.unknown_tool(name, offered))
+            for name in (*names, rescued.unoffered)
+        ]
         if rescued.unoffered:
-            error = explain.unknown_tool(rescued.unoffered, offered)
-            mended.doubt = CallFailure(rescued.unoffered, "unknown_tool", error)
+            mended.doubt = unknown[-1]
         if names and not rescued.calls:
             everything = ToolSet(dict.fromkeys((*offered, *names)))
             if rescue(mended.text, everything).content.strip():
                 mended.doubt = mended.doubt or unread(names[0])
                 return
-        for name in names:
-            yield CallFailure(name, "unknown_tool", explain.unknown_tool(name, offered), index)
+        mended.failures += unknown[:-1]
 
-    def _with_calls_of_text(self, index: int, choice: ChoiceReply, failed: Mended) -> Mended:
+    def _with_calls_of_text(self, choice: ChoiceReply, failed: Mended) -> Mended:
         """Return the choice with the text's calls in place of the failed ones, if these are valid.
 
         Some servers write a call with empty arguments, and leave the real one in the text.
@@ -141,14 +144,14 @@ class ChoiceMender:
             spare.remove(real)
             mended.calls[position] = Call(real.name, real.arguments, call.id)
             mended.rescued.append(real.format)
-        self._check_calls(index, mended)
+        self._check_calls(mended)
         return failed if mended.failures else mended
 
-    def _check_calls(self, index: int, mended: Mended) -> None:
+    def _check_calls(self, mended: Mended) -> None:
         calls, needs_ids = mended.calls, not self._request.legacy_functions  # a function_call's
         if len(calls) > MAX_CALLS:
             error = f"more than {MAX_CALLS} calls in one response"
-            mended.failures.append(CallFailure("", "too_many_calls", error, index))
+            mended.failures.append(CallFailure("", "too_many_calls", error))
             return
         if len(calls) > 1 and self._request.body.get("parallel_tool_calls") is False:
             del calls[1:], mended.rescued[1:]
@@ -160,22 +163,23 @@ class ChoiceMender:
             if call.odd:
                 mended.repairs.append("call_pieces")
             checked = check_call(call.name, call.arguments, self.tools, self._options)
-            _take(checked, index, position, mended)
+            _take(mended, checked, position)
             identity = call.id
-            if (not identity and needs_ids) or (identity and identity in seen):
+            if identity in seen if identity else needs_ids:
                 kind = "duplicate_id" if identity else "missing_id"
                 if self._options.repair:
                     mended.repairs.append(kind)
                     identity = call_id()
                 elif identity:
                     error = f'two calls have the same id "{identity[:64]}"'
-                    mended.failures.append(CallFailure(call.name, kind, error, index, position))
+                    failure = CallFailure(call.name, kind, error, position=position)
+                    mended.failures.append(failure)
             seen.add(identity)
             calls[position] = Call(checked.name, checked.arguments, identity)
         if mended.finish_reason == "function_call" and needs_ids:
             mended.finish_reason = "tool_calls"  # clients that offer `tools` expect this reason
 
-    def _check_tool_choice(self, index: int, mended: Mended) -> None:
+    def _check_tool_choice(self, mended: Mended) -> None:
         """Note a failure if the reply disobeys ``tool_choice`` or lost the call it was to be.
 
         Next to a text, a call that the reply only claims is a doubt: the text may be the answer.
@@ -183,34 +187,34 @@ class ChoiceMender:
         names, options = [call.name for call in mended.calls], self._options
         # A reply that was cut may have gone on to call; a failed one is reported already.
         excused = bool(mended.failures) or mended.is_cut
-        lost = not names and options.validate_json and self._is_lost_call(mended)
+        # It is nothing but the claim of a call, or a call that is broken.
+        lost = (
+            not names
+            and options.validate_json
+            and (
+                (mended.speaks_of_calls and not after_thoughts(mended.text).strip())
+                or (self.rescues and broken_call(mended.text, self.tools))
+            )
+        )
         choice = self._choice if self.offered and options.validate_tool_names else NOTHING
         failure = breach(choice, names, lost=lost, excused=excused)
         if failure is not None:
-            mended.failures.append(replace(failure, choice=index))
+            mended.failures.append(failure)
         elif mended.speaks_of_calls and not names and mended.text.strip():
             if options.validate_json and not self._choice.none and not excused:
                 mended.doubt = CLAIMED
             mended.finish_reason = "stop"
 
-    def _is_lost_call(self, mended: Mended) -> bool:
-        """Whether a choice without calls is nothing but the claim of one, or one that is broken."""
-        if mended.speaks_of_calls and not after_thoughts(mended.text).strip():
-            return True
-        return self.rescues and broken_call(mended.text, self.tools)
-
-    def _check_format(self, index: int, mended: Mended) -> None:
+    def _check_format(self, mended: Mended) -> None:
         wanted = self.response_format if self._rules.response_format else None
         if wanted and mended.text and not mended.is_cut:
             checked = check_response_format(mended.text, wanted, self._options)
             mended.text = checked.arguments
-            _take(checked, index, -1, mended)
+            _take(mended, checked, -1)
 
 
-def _take(checked: Checked, index: int, position: int, mended: Mended) -> None:
+def _take(mended: Mended, checked: Checked, position: int) -> None:
     """Add a check's repairs and failures to its choice; ``position`` is -1 for the text."""
     mended.repairs += checked.repairs
     mended.unchecked += checked.unchecked
-    mended.failures += (
-        replace(failure, choice=index, position=position) for failure in checked.failures
-    )
+    mended.failures += (replace(failure, position=position) for failure in checked.failures)

@@ -52,10 +52,8 @@ class ToolValidation(Stage):
     bypass = "validation"
 
     def __init__(self, settings: Settings, off: frozenset[str] = frozenset()) -> None:
-        rules = settings.reliability.tool_validation
-        self.rules = rules
+        self.rules = rules = settings.reliability.tool_validation
         self.settings = settings
-        self.off = off
         self.options = Options(
             validate_json=rules.validate_json,
             validate_schema=rules.validate_schema,
@@ -70,30 +68,27 @@ class ToolValidation(Stage):
 
 class _ValidationState(StageState):
     def __init__(self, stage: ToolValidation, exchange: Exchange) -> None:
-        self._stage = stage
+        self._tiers, self._rules, self._off = stage.settings.tiers, stage.rules, stage.options.off
         self._exchange = exchange
         self._mender = ChoiceMender(stage.rules, stage.options, exchange.request)
         self._mended: dict[int, Mended] = {}
 
     def on_request(self, request: UpstreamRequest) -> None:
-        if not is_readable(self._exchange.request.blocks):
+        exchange, mender = self._exchange, self._mender
+        if not is_readable(exchange.request.blocks):
             request.body["messages"], count = readable(request.body["messages"])
             self._note("tool_call_repaired", ("unparsed_history",), count=count)
-        if self._exchange.guided:
-            self._guide(request)
-
-    def _guide(self, request: UpstreamRequest) -> None:
-        tier, failed = self._stage.settings.tiers.get(request.tier), self._exchange.model_failure
-        meant = [f.tool for f in failed.failures] if isinstance(failed, InvalidToolCall) else ()
-        body, mender = self._exchange.request.body, self._mender
-        request.body["response_format"] = guided.response_format(
-            body, mender.tools, meant, strict=tier is None or tier.local
-        )
-        mender.guided = self.remarks.guided = "asked"
+        if exchange.guided:
+            tier, failed = self._tiers.get(request.tier), exchange.model_failure
+            failures = failed.failures if isinstance(failed, InvalidToolCall) else ()
+            meant, strict = [failure.tool for failure in failures], tier is None or tier.local
+            form = guided.response_format(exchange.request.body, mender.tools, meant, strict=strict)
+            request.body["response_format"] = form
+            mender.guided = self.remarks.guided = "asked"
 
     def text_hold(self) -> TextHold | None:
-        rescues = self._stage.rules.rescue_text_calls
-        return Holdback(self._mender.callable, self._stage.off) if rescues else None
+        rescues = self._rules.rescue_text_calls
+        return Holdback(self._mender.callable, self._off) if rescues else None
 
     def is_slow(self, reply: Reply) -> bool:
         """Whether a schema that the reply needs is slow to compile, or a doubt searches long.
@@ -101,23 +96,20 @@ class _ValidationState(StageState):
         The event loop compiles small schemas itself; a large one, or one with patterns or
         references, would hold it for up to 50 ms.
         """
-        mender, rules = self._mender, self._stage.rules
-        if mender.response_format:
-            wanted = raw_schema(mender.response_format)
-            if wanted is not None and not is_quick(wanted, whole_object=False):
-                return True
-        called: set[str | None] = set()  # the tools that the reply calls, or may call in its text
+        mender, tools = self._mender, self._mender.tools
+        wanted = raw_schema(mender.response_format)
+        if wanted is not None and not is_quick(wanted, whole_object=False):
+            return True
+        called: set[str] = set()  # the tools that the reply calls, or may call in its text
         for choice in reply.choices.values() if mender.offered else ():
             if choice.tool_calls:
-                called.update(mender.tools.tool_named(call.name) for call in choice.tool_calls)
-            elif rules.rescue_text_calls:
+                called.update(tools.tool_named(call.name) or "" for call in choice.tool_calls)
+            elif self._rules.rescue_text_calls:
                 said = choice.text if choice.text.strip() else choice.reasoning
-                called.update(name for name in mender.tools.names if name in said)
-        names = [name for name in called if name is not None]
-        searches = rules.validate_plausibility and len(reply.choices) == 1
-        if names and searches and self._exchange.request.size > LONG:
-            return True
-        return not all(map(mender.tools.is_quick, names))
+                called.update(name for name in tools.names if name in said)
+        called.discard("")
+        searches = self._rules.validate_plausibility and self._exchange.request.size > LONG
+        return bool(called) and (searches or not all(map(tools.is_quick, called)))
 
     def mend(self, reply: Reply) -> None:
         mender = self._mender
@@ -131,19 +123,21 @@ class _ValidationState(StageState):
                 self.remarks.calls += [call.name for call in mended.calls]
             for _ in range(mended.unchecked):
                 self._note("tool_call_unchecked", ())
-        if self._failures:
+        if self._failures():
             return  # one bad choice fails the attempt: judge and report the reply as it came
+        repairs: list[str] = []
         for index, mended in self._mended.items():
-            self._apply(reply, index, mended)
+            repairs += self._apply(reply, index, mended)
+        if repairs:
+            self.remarks.reply_notes["Repairs"] = ",".join(dict.fromkeys(repairs))
 
-    @property
     def _failures(self) -> list[CallFailure]:
         return [failure for mended in self._mended.values() for failure in mended.failures]
 
     def judge(self, reply: Reply) -> InvalidToolCall | None:
-        failures, doubt = self._failures, False
-        if not failures:
-            failures, doubt = self._doubts(reply), True
+        failures = self._failures()
+        doubt = not failures
+        failures = failures or self._doubts(reply)
         if not failures:
             return None
         for kind, detail in bad_calls(failures):
@@ -154,47 +148,42 @@ class _ValidationState(StageState):
 
     def _doubts(self, reply: Reply) -> list[CallFailure]:
         """Return the doubts about a valid reply; a second opinion is asked for only once."""
-        exchange, choice = self._exchange, reply.choices.get(0)
+        first, choice = self._exchange.second_opinion_on, reply.choices.get(0)
         if choice is None or len(reply.choices) > 1:
             return []
-        mended, plausibility = self._mended[0], self._stage.rules.validate_plausibility
-        if exchange.second_opinion_on is not None:
-            doubted = mended.doubt is not None and mended.doubt.kind == UNOFFERED
-            if doubted and plausibility:
+        doubt, plausibility = self._mended[0].doubt, self._rules.validate_plausibility
+        if first is not None:
+            if plausibility and doubt is not None and doubt.kind == UNOFFERED:
                 self.remarks.call_as_text = True
-            return self._no_answer(choice)
-        if mended.doubt is CLAIMED:
+            return self._no_answer(first, choice) if isinstance(first, InvalidToolCall) else []
+        if doubt is CLAIMED:
             return [CLAIMED]
         if not plausibility:
             return []
-        doubt = self._unread(choice, mended)
-        if doubt is not None and doubt.kind not in self._stage.off:
+        doubt = self._unread(choice, self._mended[0])
+        if doubt is not None and doubt.kind not in self._off:
             return [doubt]
         return self._doubted_calls(choice.tool_calls)
 
-    def _no_answer(self, choice: ChoiceReply) -> list[CallFailure]:
+    def _no_answer(self, first: InvalidToolCall, choice: ChoiceReply) -> list[CallFailure]:
         """Return why the second opinion can't replace the first reply; [] if it can.
 
         The second reply may not have the same slip. If the doubt was about an id, or if the first
         reply's text is at the client already, it must have a call.
         """
-        doubt = self._exchange.second_opinion_on
-        if not isinstance(doubt, InvalidToolCall):
-            return []
-        kind = doubt.failures[0].kind
-        if choice.tool_calls and kind in SLIPS:
-            doubted = self._doubted_calls(choice.tool_calls)
-            return [failure for failure in doubted if failure.kind == kind]
-        about_id = kind == MISCOPIED
-        silent = not choice.tool_calls and (about_id or self._exchange.text_is_out)
-        return list(doubt.failures) if silent else []
+        kind = first.failures[0].kind
+        if not choice.tool_calls:
+            must_call = kind == MISCOPIED or self._exchange.text_is_out
+            return list(first.failures) if must_call else []
+        doubted = self._doubted_calls(choice.tool_calls) if kind in SLIPS else []
+        return [failure for failure in doubted if failure.kind == kind]
 
     def _doubted_calls(self, calls: Sequence[Call]) -> list[CallFailure]:
         if not calls:
             return []
         request, tools = self._exchange.request, self._mender.tools
         said = Conversation(request.body["messages"], request.tools)
-        most = max(MAX_LEAVES // max(1, len(calls)), LEAST_LEAVES)
+        most = max(MAX_LEAVES // len(calls), LEAST_LEAVES)
         doubts: list[CallFailure] = []
         for position, call in enumerate(calls):
             arguments = json_object(call.arguments)
@@ -204,51 +193,43 @@ class _ValidationState(StageState):
                 valid = Valid(call.name, arguments, schema, said, found)
                 doubts += (
                     CallFailure(call.name, kind, error, 0, position)
-                    for kind, error in call_doubts(valid, self._stage.off)
+                    for kind, error in call_doubts(valid, self._off)
                 )
         # A doubt about an id counts only if there is no other, and alone: it goes to the next tier.
         return [doubt for doubt in doubts if doubt.kind != MISCOPIED] or doubts[:1]
 
     def _unread(self, choice: ChoiceReply, mended: Mended) -> CallFailure | None:
         """Doubt a text that may hold a call which no format reads, alone or around others."""
-        tools = self._mender.tools
+        mender, tools, doubt = self._mender, self._mender.tools, mended.doubt
         if choice.tool_calls:
             if not mended.rescued or choice.finish_reason != "tool_calls":
                 return None
-            name = None if mended.doubt else unread_around_calls(choice.text, tools)
-            return unread(name) if name else mended.doubt
-        wished = self._mender.response_format or self._mender.guided == "obeyed"
-        if choice.finish_reason != "stop" or not self._mender.rescues or wished:
+            name = None if doubt else unread_around_calls(choice.text, tools)
+            return unread(name) if name else doubt
+        wished = mender.response_format or mender.guided == "obeyed"
+        if choice.finish_reason != "stop" or not mender.rescues or wished:
             return None
-        if mended.doubt is not None and mended.doubt.kind == UNOFFERED:
-            return mended.doubt
+        if doubt is not None and doubt.kind == UNOFFERED:
+            return doubt
         if tools and (made_up := made_up_result(choice.text)):
             return made_up
         name = unread_call(choice.text, tools)
-        return unread(name) if name else mended.doubt
+        return unread(name) if name else doubt
 
-    def _apply(self, reply: Reply, index: int, mended: Mended) -> None:
+    def _apply(self, reply: Reply, index: int, mended: Mended) -> list[str]:
+        """Write a choice's new contents into the reply; return the words for its repairs."""
         choice = reply.choices[index]
-        calls_changed = mended.calls != choice.tool_calls
-        if not (
-            calls_changed
-            or mended.text != choice.text
-            or mended.finish_reason != choice.finish_reason
-        ):
-            return
-        choice.text = mended.text
-        choice.tool_calls = mended.calls
+        came = choice.text, choice.tool_calls, choice.finish_reason
+        if came == (mended.text, mended.calls, mended.finish_reason):
+            return []
+        choice.text, choice.tool_calls = mended.text, mended.calls
         choice.finish_reason = mended.finish_reason
         reply.mended.add(index)
         for kind in dict.fromkeys(mended.repairs):
             self._note("tool_call_repaired", (kind,))
         for format_name in mended.rescued:
             self._note("tool_call_rescued", (format_name,))
-        names = [*dict.fromkeys(mended.repairs), *(["rescued"] if mended.rescued else [])]
-        if names:
-            note = self.remarks.reply_notes.get("Repairs", "")
-            parts = [*(note.split(",") if note else []), *names]
-            self.remarks.reply_notes["Repairs"] = ",".join(dict.fromkeys(parts))
+        return [*mended.repairs, *(["rescued"] if mended.rescued else [])]
 
     def _note(self, kind: str, labels: tuple[str, ...], **detail: Any) -> None:
         self.remarks.incidents.append(Incident(kind, labels, detail))
