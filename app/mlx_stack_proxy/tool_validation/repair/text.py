@@ -22,6 +22,7 @@ the reader's           see ``LENIENCIES``: quotes, literals, commas, keys, newli
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -47,6 +48,8 @@ _FILLED: Final = re.compile(r"\s*\{\s*[\"']")
 _CLOSERS: Final = re.compile(r"[\s}\])]*")
 _BEGUN: Final = re.compile(r'\{\s*"[^"\\]{1,200}"')
 _QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
+# In a text whose quotes are escaped, an escape that may be escaped once or twice, or a bare quote.
+_NOT_ONLY_QUOTES: Final = re.compile(r'(?<!\\)"|\\(?!")')
 # Quotation marks around words, as in prose, with no JSON punctuation next to them.
 _QUOTED: Final = re.compile(
     r'(?<=[ \t\n(])"(?![ ,:{}\[\]])([^"\\\n]*[^"\\\s,:{}\[\]])"(?=[ \t\n.!?;)\'])'
@@ -73,24 +76,15 @@ def read(text: str, root: str = "{") -> RepairedText:
 
 def _read(text: str, root: str, encodings: int) -> RepairedText:
     try:
-        value = parse(text)
+        reading = RepairedText(parse(text), (), text)
     except Unreadable as strict_error:
         if strict_error.kind == "too_deep":
             raise
-        return _read_leniently(text, root, encodings, strict_error)
-    return _rooted(RepairedText(value, (), text), root, encodings)
-
-
-def _rooted(reading: RepairedText, root: str, encodings: int) -> RepairedText:
-    """Return ``reading`` if its value may stand at the root, or the root value inside it.
-
-    Raises ``Unreadable`` for any other value.
-    """
+        reading = _read_leniently(text, root, encodings, strict_error)
     value = reading.value
     if isinstance(value, str) and encodings:
         inner = _read(value.strip(_EDGES), root, encodings - 1)
-        rules = (*reading.rules, "double_encoded", *inner.rules)
-        return replace(inner, rules=tuple(dict.fromkeys(rules)))
+        return _under((*reading.rules, "double_encoded"), inner)
     if isinstance(value, dict) or (isinstance(value, list) and "[" in root):
         return reading
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
@@ -98,35 +92,32 @@ def _rooted(reading: RepairedText, root: str, encodings: int) -> RepairedText:
     raise Unreadable("not_an_object", "are not a JSON object")
 
 
+def _under(rules: Iterable[str], reading: RepairedText) -> RepairedText:
+    """Return a reading that took these rules first."""
+    return replace(reading, rules=tuple(dict.fromkeys((*rules, *reading.rules))))
+
+
 def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadable) -> RepairedText:
     if _QUOTES_ESCAPED.match(text) and encodings:
-        if "\\" in text.replace('\\"', ""):  # other escapes may be escaped once or twice
+        if _NOT_ONLY_QUOTES.search(text):
             raise strict_error
-        try:
-            inner_text = parse(f'"{text.rstrip()}"')
-        except Unreadable:
-            raise strict_error from None
-        inner = _read(inner_text, root, encodings - 1)
-        return replace(inner, rules=("double_encoded", *inner.rules))
+        inner = _read(text.rstrip().replace('\\"', '"'), root, encodings - 1)
+        return _under(["double_encoded"], inner)
     start, rules = _skip_leading(text, root, strict_error)
     try:
-        reading = _read_at(text, start)
+        return _under(rules, _read_at(text, start))
     except Unreadable:
         if text.startswith("{{") and encodings:
             # One brace too many, at the beginning alone or at both ends.
             text = text.rstrip()
             inner = _read(text[1:-1] if text.endswith("}}") else text[1:], root, 0)
-            return replace(inner, rules=("doubled_braces", *inner.rules))
+            return _under(["doubled_braces"], inner)
         begun = _BEGUN.match(text) if encodings else None
         again = text.find(begun[0], begun.end()) if begun else 0
         inside = text[:again].rstrip().endswith((":", "[", ","))  # the second one is a value
         if again > 0 and not inside and text.startswith(text[:again], again):
-            inner = _read(text[again:], root, 0)
-            return replace(inner, rules=("duplicate_object", *inner.rules))
+            return _under(["duplicate_object"], _read(text[again:], root, 0))
         raise
-    rules = [*rules, *reading.rules]
-    read_once = replace(reading, rules=tuple(dict.fromkeys(rules)))
-    return _rooted(read_once, root, encodings)
 
 
 def _skip_leading(text: str, root: str, error: Unreadable) -> tuple[int, list[str]]:
@@ -152,8 +143,7 @@ def _read_at(text: str, start: int) -> RepairedText:
         return _read_with_inner_quotes(text, start, error)
     if value == {} and _FILLED.match(text, reader.position):
         # Some servers send an empty object first and append the real arguments.
-        filled = _read_at(text, text.index("{", reader.position))
-        return replace(filled, rules=("leading_text", *filled.rules))
+        return _under(["leading_text"], _read_at(text, text.index("{", reader.position)))
     exact = None if reader.used else text[start : reader.position]
     trailing_rules = _trailing_rules(text, reader.position, value)
     return RepairedText(value, (*reader.used, *trailing_rules), exact)
@@ -176,11 +166,9 @@ def _trailing_rules(text: str, position: int, value: Any) -> list[str]:
     rules: dict[str, None] = {}
     remainder = text[position:]
     for _ in range(MAX_COPIES):
-        closers = _CLOSERS.match(text, position)
-        if closers is not None:
-            if closers[0].strip():
-                rules["extra_closer"] = None
-            position = closers.end()
+        begin, position = position, _CLOSERS.match(text, position).end()  # type: ignore[union-attr]
+        if text[begin:position].strip():
+            rules["extra_closer"] = None
         if text[position : position + 1] != "{":
             break
         copy = JsonReader(text, position)
