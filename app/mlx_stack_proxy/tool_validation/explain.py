@@ -6,7 +6,7 @@ Each sentence names the field and the function, the values allowed, and the valu
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
 from .names import MAX_NAME, nearest
@@ -20,14 +20,14 @@ UNEXPLAINED: Final = object()  # stands for errors that would cost too much to c
 
 def unknown_tool(name: str, offered: Sequence[str]) -> str:
     """Say that no tool has this name, and which names are near."""
-    sentence = f'function "{shortened(name)}" does not exist'
-    if not offered:
-        return f"{sentence}: no tools are available"
     near = nearest(name, offered)
-    return f"{sentence}; did you mean {one_of(near)}?" if near else sentence
+    more = (
+        f"; did you mean {one_of(near)}?" if near else "" if offered else ": no tools are available"
+    )
+    return f'function "{shortened(name)}" does not exist{more}'
 
 
-def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[str, str]:
+def schema_error(error: Any, tool: str, declared: Collection[str] = ()) -> tuple[str, str]:
     """Return kind and sentence for a ``jsonschema_rs.ValidationError`` or ``UNEXPLAINED``.
 
     ``tool``: the function's name, "" for a reply under ``response_format``. ``declared``: names of
@@ -37,26 +37,26 @@ def schema_error(error: Any, tool: str, declared: Iterable[str] = ()) -> tuple[s
     place = f'in function "{tool}"' if tool else "in the reply"
     if error is UNEXPLAINED:
         return "schema", f"{subject} {place} must fit its schema, and some deeper part does not"
-    kind = error.kind
-    part = f"field {_field(error.instance_path)}" if error.instance_path else subject
+    kind, path = error.kind, error.instance_path
     match kind.name:
         case "required":
-            name = _field([*error.instance_path, kind.property])
+            name = _field([*path, kind.property])
             return "missing_required", f"missing required field {name} {place}"
         case "additionalProperties" | "unevaluatedProperties":
             names = ", ".join(f'"{shortened(name)}"' for name in kind.unexpected[:MAX_LISTED])
-            known_names = sorted(declared) if not error.instance_path else []
-            allowed = f"; allowed are {listed(known_names)}" if known_names else ""
-            return "unknown_parameter", f"unknown field {names} {place}{allowed}"
+            known = "" if path or not declared else f"; allowed are {listed(sorted(declared))}"
+            return "unknown_parameter", f"unknown field {names} {place}{known}"
     # The validator's own words, such as: it is not of type "integer".
     branches = getattr(kind, "context", ())  # of `anyOf` and `oneOf`: the errors of each form
-    firsts = [branch[0].message for branch in branches if branch]
-    forms = f"it fits none of the allowed forms ({'; or '.join(dict.fromkeys(firsts))})"
-    wrong = forms if firsts else error.message
+    firsts = dict.fromkeys(branch[0].message for branch in branches if branch)
+    wrong = (
+        f"it fits none of the allowed forms ({'; or '.join(firsts)})" if firsts else error.message
+    )
     if kind.name == "enum" and not kind.options:
         wrong = "no value is allowed"
-    value = f"came as {described(error.instance)}"
-    return KINDS.get(kind.name, "schema"), f"{part} {place} {value}: {shortened(wrong, MAX_REASON)}"
+    part, value = f"field {_field(path)}" if path else subject, described(error.instance)
+    wrong = shortened(wrong, MAX_REASON)
+    return KINDS.get(kind.name, "schema"), f"{part} {place} came as {value}: {wrong}"
 
 
 def field_of(error: Any) -> str:

@@ -28,24 +28,19 @@ class References:
     def __init__(self, whole: object) -> None:
         self.root: Resolver[Any] | None = None
         self.are_alone = False  # a `$ref` is all that counts in its subschema, by draft or by shape
-        try:
+        with suppress(Exception):  # no JSON, or a name that is no URI: no reference is followed
             text = json.dumps(whole)
             refers = '"$ref":' in text or '"$dynamicRef":' in text
             if isinstance(whole, dict) and refers and not _TOO_LONG.search(text):
                 self.root = self._read(whole, text)
-        except Exception:  # no JSON, or a name that is no URI: no reference is followed
-            self.root = None
 
     def _read(self, whole: dict[str, Any], text: str) -> Resolver[Any]:
         from referencing import Registry
         from referencing.jsonschema import DRAFT7, DRAFT202012
 
         draft = whole.get("$schema")
-        self.are_alone = (
-            "/draft-0" in draft
-            if isinstance(draft, str)
-            else '"definitions":' in text and '"$defs":' not in text
-        )
+        old_shape = '"definitions":' in text and '"$defs":' not in text
+        self.are_alone = "/draft-0" in draft if isinstance(draft, str) else old_shape
         self._draft: Specification[Any] = DRAFT7 if self.are_alone else DRAFT202012
         resource = self._draft.create_resource(whole)
         registry: Registry[Any] = Registry().with_resource(resource.id() or "", resource)
@@ -55,12 +50,10 @@ class References:
 
     def inside(self, schema: dict[str, Any], outer: Resolver[Any] | None) -> Resolver[Any] | None:
         """Return what resolves the references inside ``schema``, which lies in ``outer``."""
-        if outer is None or not isinstance(schema.get("$id"), str):
-            return outer
-        try:
-            return outer.in_subresource(self._draft.create_resource(schema))
-        except Exception:
-            return outer
+        if outer is not None and isinstance(schema.get("$id"), str):
+            with suppress(Exception):
+                return outer.in_subresource(self._draft.create_resource(schema))
+        return outer
 
     def find(self, reference: object, outer: Resolver[Any] | None) -> tuple[Any, Any] | None:
         """Return where a reference points, and what resolves those inside; None: nowhere.

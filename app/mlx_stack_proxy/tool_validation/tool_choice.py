@@ -10,7 +10,7 @@ from msgspec import Struct
 from ..engine.verdicts import CallFailure
 from . import explain
 
-_REQUIRED = frozenset({"required", "any"})
+_REQUIRED = ("required", "any")
 
 
 class ToolChoice(Struct, frozen=True):
@@ -22,8 +22,6 @@ class ToolChoice(Struct, frozen=True):
 
 
 NOTHING: Final = ToolChoice()  # demands nothing
-
-
 CLAIMED: Final = CallFailure(
     "", "lost_call", "the reply ended as a call does, but there was none after its text"
 )
@@ -66,31 +64,25 @@ def read_choice(choice: Any) -> ToolChoice:
     An unknown form demands nothing.
     """
     if isinstance(choice, str):
-        return ToolChoice(none=choice == "none", required=choice in _REQUIRED)
-    if not isinstance(choice, dict):
-        return NOTHING
-    kind = choice.get("type")
-    if kind == "allowed_tools":
-        return _allowed(choice)
-    name = _name(choice)
-    if name:
-        return ToolChoice(required=True, allowed=(name,))
-    return ToolChoice(none=kind == "none", required=kind in _REQUIRED)
-
-
-def _allowed(choice: dict[str, Any]) -> ToolChoice:
-    holder = choice.get("allowed_tools")
-    holder = holder if isinstance(holder, dict) else choice
-    tools = holder.get("tools")
-    names = [_name(tool) for tool in tools] if isinstance(tools, list) else []
-    allowed = tuple(name for name in names if name)
-    return ToolChoice(required=holder.get("mode") in _REQUIRED, allowed=allowed or None)
+        choice = {"type": choice}
+    match choice:
+        case {"type": "allowed_tools", "allowed_tools": dict(holder)} | (
+            {"type": "allowed_tools"} as holder
+        ):
+            tools = holder.get("tools")
+            names = tuple(filter(None, map(_name, tools if isinstance(tools, list) else ())))
+            return ToolChoice(required=holder.get("mode") in _REQUIRED, allowed=names or None)
+        case dict() if name := _name(choice):
+            return ToolChoice(required=True, allowed=(name,))
+        case {"type": kind}:
+            return ToolChoice(none=kind == "none", required=kind in _REQUIRED)
+    return NOTHING
 
 
 def _name(tool: Any) -> str:
     """Return the tool's name in ``{"function": {"name": …}}`` and its variants; "" if none."""
-    if not isinstance(tool, dict):
-        return ""
-    inner = next((tool[key] for key in ("function", "custom") if key in tool), tool)
+    match tool:
+        case {"function": inner} | {"custom": inner} | inner:
+            pass
     name = inner.get("name") if isinstance(inner, dict) else None
     return name if isinstance(name, str) else ""
