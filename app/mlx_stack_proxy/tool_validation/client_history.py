@@ -7,6 +7,7 @@ in its history would end the whole conversation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_not
 from typing import Any, Final
 
 import orjson
@@ -35,10 +36,7 @@ def readable(messages: Sequence[Any]) -> tuple[list[Any], int]:
     for position, message in enumerate(messages):
         if calls := message.get("tool_calls"):
             new_calls = [_readable_call(call) for call in calls]
-            changed = sum(
-                [new_call is not call for new_call, call in zip(new_calls, calls, strict=True)]
-            )
-            if changed:
+            if changed := sum(map(is_not, new_calls, calls)):
                 mended[position] = {**message, "tool_calls": new_calls}
                 count += changed
     return mended, count
@@ -49,13 +47,9 @@ def _readable_call(call: Any) -> Any:
     if not isinstance(function, dict):
         return call
     arguments = function.get("arguments")
-    if isinstance(arguments, str) and object_in(arguments) is not None:
+    is_text = isinstance(arguments, str)
+    if isinstance(arguments, dict) or (is_text and object_in(arguments) is not None):
         return call
-    if isinstance(arguments, dict):
-        return call
-    if not arguments:
-        text = "{}"
-    else:
-        original = arguments if isinstance(arguments, str) else orjson.dumps(arguments).decode()
-        text = orjson.dumps({"_unparsed": original[:MAX_KEPT]}).decode()
-    return {**call, "function": {**function, "arguments": text}}
+    original = arguments if is_text else orjson.dumps(arguments).decode()
+    kept = {"_unparsed": original[:MAX_KEPT]} if arguments else {}
+    return {**call, "function": {**function, "arguments": orjson.dumps(kept).decode()}}

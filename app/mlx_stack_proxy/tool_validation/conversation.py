@@ -38,12 +38,17 @@ class Conversation:
     @cached_property
     def given(self) -> str:
         """What the users, the tools and the system said."""
-        return "\n".join(text for is_own, text in self._texts() if not is_own)[-MAX_CHARS:]
+        return self._joined(own=False)
 
     @cached_property
     def own(self) -> str:
         """What the model said, and the arguments of its calls."""
-        return "\n".join(text for is_own, text in self._texts() if is_own)[-MAX_CHARS:]
+        return self._joined(own=True)
+
+    def _joined(self, *, own: bool) -> str:
+        messages = (one for one in self._messages if isinstance(one, Mapping))
+        chosen = (one for one in messages if (one.get("role") == "assistant") is own)
+        return "\n".join(text for one in chosen for text in _texts_of(one))[-MAX_CHARS:]
 
     @cached_property
     def _lower(self) -> str:
@@ -52,14 +57,15 @@ class Conversation:
     def __call__(self, value: str) -> bool:
         """Whether somebody gave ``value``, regardless of case, from the start of a word on."""
         lower = value.strip().lower()
-        within_words = lower[:1] in ("<", "[")  # "wait..." does not hold "..."
 
         def at_start(start: int, end: int) -> bool:
-            return within_words or not self._lower[start - 1 : start].isalnum()
+            # "wait..." does not hold "..."
+            return lower[0] in "<[" or not self._lower[start - 1 : start].isalnum()
 
-        if not lower:
-            return False
-        return self.answer((lower,), lambda: stands(lower, self._lower, at_start), otherwise=True)
+        def find() -> bool:
+            return stands(lower, self._lower, at_start)
+
+        return bool(lower) and self.answer((lower,), find, otherwise=True)
 
     def answer(self, question: tuple[str, ...], find: Callable[[], T], *, otherwise: T) -> T:
         """Return the remembered answer; after too many, ``otherwise``, which doubts nothing."""
@@ -68,15 +74,6 @@ class Conversation:
                 return otherwise
             self._answers[question] = find()
         return cast(T, self._answers[question])
-
-    def _texts(self) -> Iterator[tuple[bool, str]]:
-        """Yield all texts and arguments: (is the model's own, text)."""
-        for message in self._messages:
-            if isinstance(message, Mapping):
-                is_own = message.get("role") == "assistant"
-                yield from ((is_own, text) for text in _texts_of(message.get("content")))
-                arguments = (call.get("arguments") for call in functions_in(message))
-                yield from ((is_own, text) for text in arguments if isinstance(text, str))
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
         """Whether an earlier call of ``tool`` has a blank text or list at the path ``keys``."""
@@ -127,10 +124,13 @@ def stands(value: str, text: str, at: Callable[[int, int], bool]) -> bool:
     return True
 
 
-def _texts_of(content: Any) -> Iterator[str]:
-    """Yield the texts of a message's content."""
-    parts = content if isinstance(content, list) else [content]
-    for part in parts:
+def _texts_of(message: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the texts of a message's content, and the arguments of its calls."""
+    content = message.get("content")
+    for part in content if isinstance(content, list) else [content]:
         text = part.get("text") if isinstance(part, Mapping) else part
         if isinstance(text, str):
             yield text
+    for call in functions_in(message):
+        if isinstance(call.get("arguments"), str):
+            yield call["arguments"]
