@@ -12,11 +12,11 @@ result is checked like any other call, so that a limit that was left out still c
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
+from pydantic_core import from_json
 
 from ..engine.request import Request
 from ..wire.fields import FRAME
@@ -33,7 +33,6 @@ MAX_TOOLS: Final = 32
 MAX_SCHEMA: Final = 24_000  # bytes of all schemas together: a server compiles them for each call
 MAX_ARGUMENTS: Final = 8_000  # bytes of one tool's schema; of a larger one, only "an object" stays
 _ANY: Final = {"type": ["string", "number", "boolean", "object", "array", "null"]}
-_BEGUN_ANSWER: Final = re.compile(r'\s*+\{\s*+"answer"\s*+:\s*+"')
 
 Schema = dict[str, Any]
 
@@ -44,8 +43,13 @@ def can_be_guided(request: Request) -> bool:
     A custom tool's input is no JSON, and a choice of several can't be read as one reply.
     """
     body = request.body
-    one = (body.get("n") or 1) == 1
-    return bool(request.tools) and one and not body.get("response_format") and not _custom(request)
+    functions = [tool.get("function") for tool in request.tools if isinstance(tool, dict)]
+    custom = any(
+        not isinstance(function, dict) or FRAME in json.dumps(function.get("parameters"))
+        for function in functions
+    )
+    one = (body.get("n") or 1) == 1 and not body.get("response_format")
+    return bool(request.tools) and one and not custom
 
 
 def response_format(
@@ -78,31 +82,14 @@ def read_reply(text: str) -> tuple[bool, str | None]:
     text = after_thoughts(text).strip()
     members = json_object(text)
     if members is None:
-        begun = _BEGUN_ANSWER.match(text)
-        return begun is not None, _decoded(text[begun.end() :]) if begun else None
+        try:
+            begun = from_json(text, allow_partial="trailing-strings")
+        except ValueError:
+            begun = None
+        members = begun if isinstance(begun, dict) and ANSWER in begun else {}
     obeyed = members.keys() in ({"name", "arguments"}, {CALLS}, {ANSWER})
     answer = members.get(ANSWER) if len(members) == 1 else None
     return obeyed, answer if isinstance(answer, str) else None
-
-
-def _decoded(begun: str) -> str:
-    """Decode a JSON string that was cut; half an escape at its end is left out."""
-    for cut in range(12):  # an escaped surrogate pair has 12 characters
-        try:
-            text = str(json.loads(f'"{begun[: len(begun) - cut]}"', strict=False))
-        except ValueError:
-            continue
-        if not ("\ud800" <= text[-1:] < "\udc00"):  # half a pair
-            return text
-    return begun
-
-
-def _custom(request: Request) -> bool:
-    functions = (tool.get("function") for tool in request.tools if isinstance(tool, dict))
-    return any(
-        not isinstance(function, dict) or FRAME in json.dumps(function.get("parameters"))
-        for function in functions
-    )
 
 
 def _calls(tools: ToolSet, choice: ToolChoice, meant: Sequence[str]) -> Iterator[Schema]:
@@ -141,9 +128,7 @@ def guided(schema: Any) -> Schema:
     Some grammars read an empty schema as "an object", and of alternatives next to properties only
     the alternatives.
     """
-    if not isinstance(schema, dict):
-        return dict(_ANY)
-    schema = _merged(schema)
+    schema = _merged(schema) if isinstance(schema, dict) else {}
     if "const" in schema or "enum" in schema:
         return {"enum": [schema["const"]] if "const" in schema else schema["enum"]}
     if "properties" in schema or schema.get("type") == "object":
@@ -158,11 +143,11 @@ def guided(schema: Any) -> Schema:
 
 
 def _guided_object(schema: Schema) -> Schema:
-    properties = {name: guided(part) for name, part in schema.get("properties", {}).items()}
     required = [name for name in schema.get("required", ()) if isinstance(name, str)]
-    properties |= {name: dict(_ANY) for name in required if name not in properties}
-    out: Schema = {"type": "object"}
+    parts = schema.get("properties", {})
+    properties = {name: guided(parts.get(name)) for name in dict.fromkeys((*parts, *required))}
     others = schema.get("additionalProperties", not properties)
+    out: Schema = {"type": "object"}
     if isinstance(others, dict) and others:
         out["additionalProperties"] = guided(others)
     elif not others:
@@ -178,11 +163,10 @@ def _merged(schema: Schema) -> Schema:
     """Join the parts of ``allOf``; of two equal keywords the later one counts."""
     out = {keyword: value for keyword, value in schema.items() if keyword != "allOf"}
     for part in schema.get("allOf", ()):
-        for keyword, value in _merged(part).items() if isinstance(part, dict) else ():
-            if keyword == "properties":
-                out[keyword] = {**out.get(keyword, {}), **value}
-            elif keyword == "required":
-                out[keyword] = [*out.get(keyword, ()), *value]
-            else:
-                out[keyword] = value
+        merged = _merged(part) if isinstance(part, dict) else {}
+        joined = {
+            "properties": {**out.get("properties", {}), **merged.get("properties", {})},
+            "required": [*out.get("required", ()), *merged.get("required", ())],
+        }
+        out |= {keyword: joined.get(keyword, value) for keyword, value in merged.items()}
     return out
