@@ -9,6 +9,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 MAX_VARIANTS: Final = 16  # the alternatives kept
+_KINDS: Final[dict[type, tuple[str, ...]]] = {
+    bool: ("boolean",),
+    int: ("integer", "number"),
+    float: ("number",),
+    str: ("string",),
+    type(None): ("null",),
+    list: ("array",),
+    dict: ("object",),
+}
 
 Schema = dict[str, Any]
 
@@ -39,40 +48,26 @@ def _merged(first: Schema, second: Schema) -> Schema:
 
 def kinds(variant: Schema) -> frozenset[str] | None:
     """Return the JSON types that ``variant`` allows; None if it says nothing about types."""
-    declared = variant.get("type")
-    if isinstance(declared, str):
-        return frozenset({declared})
-    if declared:
-        return frozenset(declared)
-    values = [variant["const"]] if "const" in variant else variant.get("enum")
-    if values:
-        return frozenset(
-            kind
-            for value in values
-            for kind in ("string", "number", "integer", "boolean", "null", "array", "object")
-            if is_of_type(value, kind)
-        )
-    if "properties" in variant:
-        return frozenset({"object"})
-    return None
+    if declared := variant.get("type"):
+        return frozenset([declared] if isinstance(declared, str) else declared)
+    if values := [variant["const"]] if "const" in variant else variant.get("enum"):
+        return frozenset(kind for value in values for kind in _kinds_of(value))
+    return frozenset({"object"}) if "properties" in variant else None
 
 
 def fits(value: object, variant: Schema) -> bool:
     """Whether ``value`` is of a type that ``variant`` allows."""
     allowed = kinds(variant)
-    return allowed is None or any(is_of_type(value, kind) for kind in allowed)
+    return allowed is None or not allowed.isdisjoint(_kinds_of(value))
 
 
 def is_of_type(value: object, kind: str) -> bool:
     """Whether ``value`` is of JSON Schema's type ``kind``; 5.0 is an integer, true is not."""
-    if isinstance(value, bool):
-        return kind == "boolean"
-    if isinstance(value, int):
-        return kind in ("integer", "number")
-    if isinstance(value, float):
-        return kind == "number" or (kind == "integer" and value.is_integer())
-    if isinstance(value, str):
-        return kind == "string"
-    if value is None:
-        return kind == "null"
-    return kind == ("array" if isinstance(value, list) else "object")
+    return kind in _kinds_of(value)
+
+
+def _kinds_of(value: object) -> tuple[str, ...]:
+    """Return the types of JSON Schema that a JSON value has."""
+    if isinstance(value, float) and value.is_integer():
+        return _KINDS[int]
+    return _KINDS.get(type(value), ())
