@@ -27,8 +27,8 @@ from ..wire.json_text import MAX_CHARS, Unreadable, write
 from ..wire.thoughts import after_thoughts
 from . import explain
 from .names import MAX_NAME
-from .repair.shape import Mender
 from .repair.text import RepairedText, read
+from .repair.values import Mender
 from .repair.wrapping import unwrapped
 from .schemas import CompiledSchema, compile_schema
 from .text_calls import rescue
@@ -170,7 +170,8 @@ class _Check:
             if self.options.validate_json:
                 tool = explain.shortened(self.tool or "")
                 subject = f'arguments of function "{tool}"' if tool else "reply's contents"
-                self._fail(error.kind, f"the {subject} {error.message}")
+                sentence = f"the {subject} {error.message}"
+                self.failures.append(CallFailure(self.name[:MAX_NAME], error.kind, sentence))
         if self.failures or not self.options.off.isdisjoint(self.rules):
             return Checked(self.name, original, (), tuple(self.failures[:MAX_FAILURES]))
         name, rules = self.tool or self.name, tuple(dict.fromkeys(self.rules))
@@ -227,14 +228,9 @@ class _Check:
 
     def _explain(self, value: Any, limit: int) -> None:
         """Note a failure for each schema error of a readable value, up to ``limit``."""
-        if self.options.validate_schema:
-            tool = explain.shortened(self.tool or "")
-            for error in self.schema.errors(value, limit):
-                kind, sentence = explain.schema_error(error, tool, self.schema.declared)
-                self._fail(kind, sentence, explain.field_of(error))
-
-    def _fail(self, kind: str, error: str, field: str = "") -> None:
-        self.failures.append(CallFailure(self.name[:MAX_NAME], kind, error, field=field))
+        name, tool, declared = self.name[:MAX_NAME], self.tool or "", self.schema.declared
+        errors = self.schema.errors(value, limit) if self.options.validate_schema else ()
+        self.failures += (explain.schema_error(one, name, tool, declared) for one in errors)
 
 
 def _check_clear(reading: RepairedText, text: str, schema: CompiledSchema) -> None:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Final
 
+from ..engine.verdicts import CallFailure
 from .names import MAX_NAME, nearest
 
 MAX_VALUE: Final = 80  # characters of a value in a sentence
@@ -20,57 +21,52 @@ UNEXPLAINED: Final = object()  # stands for errors that would cost too much to c
 
 def unknown_tool(name: str, offered: Sequence[str]) -> str:
     """Say that no tool has this name, and which names are near."""
-    near = nearest(name, offered)
-    more = (
-        f"; did you mean {one_of(near)}?" if near else "" if offered else ": no tools are available"
-    )
-    return f'function "{shortened(name)}" does not exist{more}'
+    sentence, near = f'function "{shortened(name)}" does not exist', nearest(name, offered)
+    if not offered:
+        return f"{sentence}: no tools are available"
+    return f"{sentence}; did you mean {one_of(near)}?" if near else sentence
 
 
-def schema_error(error: Any, tool: str, declared: Collection[str] = ()) -> tuple[str, str]:
-    """Return kind and sentence for a ``jsonschema_rs.ValidationError`` or ``UNEXPLAINED``.
+def schema_error(error: Any, name: str, tool: str, declared: Collection[str]) -> CallFailure:
+    """Return the failure that a ``jsonschema_rs.ValidationError`` or ``UNEXPLAINED`` stands for.
 
-    ``tool``: the function's name, "" for a reply under ``response_format``. ``declared``: names of
-    the root's parameters, to be listed if a field is unknown.
+    ``name``: the tool's name as the model wrote it. ``tool``: the one it means, "" for a reply
+    under ``response_format``. ``declared``: the root's parameters, listed if a field is unknown.
+    The failure's ``field`` has no names that only the model's arguments have.
     """
-    subject = "the arguments" if tool else "the JSON"
-    place = f'in function "{tool}"' if tool else "in the reply"
+    subject, place = (
+        ("arguments", f'function "{shortened(tool)}"') if tool else ("JSON", "the reply")
+    )
     if error is UNEXPLAINED:
-        return "schema", f"{subject} {place} must fit its schema, and some deeper part does not"
-    kind, path = error.kind, error.instance_path
+        sentence = f"the {subject} in {place} must fit its schema, and some deeper part does not"
+        return CallFailure(name, "schema", sentence)
+    kind, path, steps = error.kind, error.instance_path, iter(error.schema_path)
+    names = [str(next(steps, "")) for step in steps if step == "properties"]
     match kind.name:
         case "required":
-            name = _field([*path, kind.property])
-            return "missing_required", f"missing required field {name} {place}"
+            names.append(kind.property)
+            label = "missing_required"
+            sentence = f"missing required field {_field([*path, kind.property])} in {place}"
         case "additionalProperties" | "unevaluatedProperties":
-            names = ", ".join(f'"{shortened(name)}"' for name in kind.unexpected[:MAX_LISTED])
+            unknown = ", ".join(f'"{shortened(key)}"' for key in kind.unexpected[:MAX_LISTED])
             known = "" if path or not declared else f"; allowed are {listed(sorted(declared))}"
-            return "unknown_parameter", f"unknown field {names} {place}{known}"
-    # The validator's own words, such as: it is not of type "integer".
-    branches = getattr(kind, "context", ())  # of `anyOf` and `oneOf`: the errors of each form
+            label, sentence = "unknown_parameter", f"unknown field {unknown} in {place}{known}"
+        case _:
+            label = KINDS.get(kind.name, "schema")
+            part, value = f"field {_field(path)}" if path else f"the {subject}", error.instance
+            wrong = shortened(_wrong(error), MAX_REASON)
+            sentence = f"{part} in {place} came as {described(value)}: {wrong}"
+    return CallFailure(name, label, sentence, field=shortened(".".join(names), MAX_NAME))
+
+
+def _wrong(error: Any) -> str:
+    """Return the validator's own words, such as: it is not of type "integer"."""
+    branches = getattr(error.kind, "context", ())  # of `anyOf` and `oneOf`: each form's errors
     firsts = dict.fromkeys(branch[0].message for branch in branches if branch)
-    wrong = (
-        f"it fits none of the allowed forms ({'; or '.join(firsts)})" if firsts else error.message
-    )
-    if kind.name == "enum" and not kind.options:
-        wrong = "no value is allowed"
-    part, value = f"field {_field(path)}" if path else subject, described(error.instance)
-    wrong = shortened(wrong, MAX_REASON)
-    return KINDS.get(kind.name, "schema"), f"{part} {place} came as {value}: {wrong}"
-
-
-def field_of(error: Any) -> str:
-    """Return the schema's own name of the field that is wrong, as ``a.b``; "" if it names none.
-
-    Names that only the model's arguments have are not in it.
-    """
-    if error is UNEXPLAINED:
-        return ""
-    steps = iter(error.schema_path)
-    names = [str(next(steps, "")) for step in steps if step == "properties"]
-    if error.kind.name == "required":
-        names.append(error.kind.property)
-    return shortened(".".join(names), MAX_NAME)
+    if firsts:
+        return f"it fits none of the allowed forms ({'; or '.join(firsts)})"
+    nothing = error.kind.name == "enum" and not error.kind.options
+    return "no value is allowed" if nothing else str(error.message)
 
 
 def described(value: Any) -> str:
