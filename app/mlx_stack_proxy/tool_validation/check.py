@@ -183,9 +183,12 @@ class _Check:
         if is_call and options.validate_json and text.strip() in _NONE:
             return self._without_arguments()
         repairs = options.repair and len(text) <= MAX_MENDED
-        reading = (
-            self._read(text) if repairs and options.validate_json else RepairedText(parse(text))
-        )
+        if repairs and options.validate_json:
+            reading = read(text, root="{" if is_call else "{[")
+            if is_call and reading.rules:
+                _check_clear(reading, text, schema)
+        else:
+            reading = RepairedText(parse(text))
         value = reading.value
         if is_call and not isinstance(value, dict):
             raise Unreadable("not_an_object", "are not a JSON object")
@@ -209,12 +212,6 @@ class _Check:
             self.unchecked = schema.skips_patterns or not schema.is_checkable(value)
         as_written = reading.text if value is reading.value else None
         return write(value) if as_written is None else as_written
-
-    def _read(self, text: str) -> RepairedText:
-        reading = read(text, root="{[" if self.tool is None else "{")
-        if self.tool is not None and reading.rules:
-            _check_clear(reading, text, self.schema)
-        return reading
 
     def _without_arguments(self) -> str:
         """Return ``{}`` for a call without arguments, if its schema allows that."""

@@ -18,6 +18,7 @@ of the repairs grows with the sizes of schema and value alone, not with a value'
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -203,8 +204,10 @@ class _Cleaner:
                 return _types(value)
             case ("enum", list()) | ("pattern", str()):
                 return value if keyword == "enum" or self.patterns.take(value) else _LOST
-            case "plain", _ if _is_sound(keyword, value):
-                return value
+            case "plain", _:
+                with suppress(Exception):  # no JSON, such as a lone surrogate
+                    if jsonschema_rs.meta.is_valid({"$schema": _DRAFT, keyword: value}):
+                        return value
         return _LOST
 
     def _target(self, reference: object, depth: int, scope: Any) -> dict[str, Any] | bool:
@@ -240,13 +243,6 @@ def _types(value: object) -> Any:
     kinds = [_types(kind) for kind in value] if isinstance(value, list) else []
     sound = kinds and all(isinstance(kind, str) for kind in kinds)
     return list(dict.fromkeys(kinds)) if sound else _LOST
-
-
-def _is_sound(keyword: str, value: Any) -> bool:
-    try:
-        return jsonschema_rs.meta.is_valid({"$schema": _DRAFT, keyword: value})
-    except Exception:  # no JSON, such as a lone surrogate
-        return False
 
 
 def _as_2020(schema: dict[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Conversation:
         self._messages = messages
         self.tools = tools  # the request's
         self._answers: dict[tuple[str, ...], Any] = {}  # by question
-        self._called: dict[str, list[Any]] = {}  # by tool: the arguments of earlier calls
+        self._called: dict[str, list[Any]] = {}  # by tool: the arguments of its newest calls
 
     @cached_property
     def given(self) -> str:
@@ -77,26 +77,25 @@ class Conversation:
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
         """Whether an earlier call of ``tool`` has a blank text or list at the path ``keys``."""
+        if tool not in self._called:
+            self._called[tool] = list(self._calls_of(tool))
+        calls = self._called[tool]
         return self.answer(
             (tool, *keys),
-            lambda: any(is_blank(_value_at(one, keys)) for one in self._calls_of(tool)),
+            lambda: any(is_blank(_value_at(one, keys)) for one in calls),
             otherwise=True,
         )
 
-    def _calls_of(self, tool: str) -> list[Any]:
-        """Return the arguments of the newest calls of ``tool``, parsed."""
-        if tool not in self._called:
-            found, left = self._called.setdefault(tool, []), MAX_CALLED
-            for message in reversed(self._messages):
-                for call in functions_in(message):
-                    arguments = call.get("arguments")
-                    if call.get("name") != tool or not isinstance(arguments, str):
-                        continue
-                    if (left := left - len(arguments)) < 0:
-                        return found
-                    with suppress(orjson.JSONDecodeError):
-                        found.append(orjson.loads(arguments))
-        return self._called[tool]
+    def _calls_of(self, tool: str) -> Iterator[Any]:
+        left = MAX_CALLED
+        for call in (one for message in reversed(self._messages) for one in functions_in(message)):
+            arguments = call.get("arguments")
+            if call.get("name") == tool and isinstance(arguments, str):
+                left -= len(arguments)
+                if left < 0:
+                    return
+                with suppress(orjson.JSONDecodeError):
+                    yield orjson.loads(arguments)
 
 
 def is_blank(value: Any) -> bool:

@@ -59,19 +59,22 @@ class ChoiceMender:
             if mended.failures and choice.tool_calls and self.rescues and not mended.is_cut:
                 mended = self._with_calls_of_text(choice, mended)
         self._check_tool_choice(mended)
-        if not mended.calls and not mended.failures:
-            self._check_format(mended)
+        wanted = self.response_format if self._rules.response_format else None
+        if wanted and mended.text and not (mended.is_cut or mended.calls or mended.failures):
+            checked = check_response_format(mended.text, wanted, self._options)
+            mended.text = checked.arguments
+            _take(mended, checked, -1)
         mended.failures = [replace(failure, choice=index) for failure in mended.failures]
         return mended
 
     def _may_hold_calls(self, mended: Mended, reasoning: str) -> bool:
         """Whether calls, or marks of formats, are to be searched in a text or in mere thoughts."""
         thinks_only = reasoning and not mended.text.strip()
-        if not self._rules.rescue_text_calls or (
-            not thinks_only and is_prose(mended.text, self.callable)
+        if self._rules.rescue_text_calls and (
+            thinks_only or not is_prose(mended.text, self.callable)
         ):
-            return False
-        return not is_wanted(mended.text, self.response_format, self._options)
+            return not is_wanted(mended.text, self.response_format, self._options)
+        return False
 
     def _read_guided(self, mended: Mended) -> None:
         """Take a reply to our schema apart: a text, or calls."""
@@ -204,13 +207,6 @@ class ChoiceMender:
             if options.validate_json and not self._choice.none and not excused:
                 mended.doubt = CLAIMED
             mended.finish_reason = "stop"
-
-    def _check_format(self, mended: Mended) -> None:
-        wanted = self.response_format if self._rules.response_format else None
-        if wanted and mended.text and not mended.is_cut:
-            checked = check_response_format(mended.text, wanted, self._options)
-            mended.text = checked.arguments
-            _take(mended, checked, -1)
 
 
 def _take(mended: Mended, checked: Checked, position: int) -> None:

@@ -36,7 +36,8 @@ def miscopied(values: Iterable[tuple[str, object]], said: Conversation) -> Misco
     """Return the first of a call's (path, value) pairs that is an id copied with a slip."""
     for path, value in values:
         text = str(value)
-        if _is_id(text):
+        is_id = LEAST <= len(text) <= _MOST and _ID.fullmatch(text)
+        if is_id and any(map(str.isdigit, text)):
             question = ("id", text.lower())
             near = said.answer(question, partial(_near, text.lower(), said), otherwise=None)
             if near is not None:
@@ -64,12 +65,6 @@ def _near(candidate: str, said: Conversation) -> str | None:
     ]
     alone = len(similar) == 1 and not _holds(str(said.tools).lower(), candidate)
     return similar[0] if alone else None
-
-
-def _is_id(text: str) -> bool:
-    if not LEAST <= len(text) <= _MOST or not _ID.fullmatch(text):
-        return False
-    return any(map(str.isdigit, text))
 
 
 def _newest(text: str) -> str:

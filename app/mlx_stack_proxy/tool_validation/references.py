@@ -32,9 +32,9 @@ class References:
             text = json.dumps(whole)
             refers = '"$ref":' in text or '"$dynamicRef":' in text
             if isinstance(whole, dict) and refers and not _TOO_LONG.search(text):
-                self.root = self._read(whole, text)
+                self._read(whole, text)
 
-    def _read(self, whole: dict[str, Any], text: str) -> Resolver[Any]:
+    def _read(self, whole: dict[str, Any], text: str) -> None:
         from referencing import Registry
         from referencing.jsonschema import DRAFT7, DRAFT202012
 
@@ -46,7 +46,7 @@ class References:
         registry: Registry[Any] = Registry().with_resource(resource.id() or "", resource)
         if any(keyword in text for keyword in _NAMING):
             registry = registry.crawl()
-        return registry.resolver(resource.id() or "")
+        self.root = registry.resolver(resource.id() or "")
 
     def inside(self, schema: dict[str, Any], outer: Resolver[Any] | None) -> Resolver[Any] | None:
         """Return what resolves the references inside ``schema``, which lies in ``outer``."""

@@ -72,6 +72,7 @@ class _ValidationState(StageState):
         self._exchange = exchange
         self._mender = ChoiceMender(stage.rules, stage.options, exchange.request)
         self._mended: dict[int, Mended] = {}
+        self._failures: list[CallFailure] = []  # of all choices
 
     def on_request(self, request: UpstreamRequest) -> None:
         exchange, mender = self._exchange, self._mender
@@ -116,6 +117,7 @@ class _ValidationState(StageState):
         self._mended = {
             index: mender.mended(index, choice) for index, choice in reply.choices.items()
         }
+        self._failures = [one for mended in self._mended.values() for one in mended.failures]
         if mender.guided:
             self.remarks.guided = mender.guided
         for mended in self._mended.values():
@@ -123,7 +125,7 @@ class _ValidationState(StageState):
                 self.remarks.calls += [call.name for call in mended.calls]
             for _ in range(mended.unchecked):
                 self._note("tool_call_unchecked", ())
-        if self._failures():
+        if self._failures:
             return  # one bad choice fails the attempt: judge and report the reply as it came
         repairs: list[str] = []
         for index, mended in self._mended.items():
@@ -131,13 +133,9 @@ class _ValidationState(StageState):
         if repairs:
             self.remarks.reply_notes["Repairs"] = ",".join(dict.fromkeys(repairs))
 
-    def _failures(self) -> list[CallFailure]:
-        return [failure for mended in self._mended.values() for failure in mended.failures]
-
     def judge(self, reply: Reply) -> InvalidToolCall | None:
-        failures = self._failures()
-        doubt = not failures
-        failures = failures or self._doubts(reply)
+        doubt = not self._failures
+        failures = self._failures or self._doubts(reply)
         if not failures:
             return None
         for kind, detail in bad_calls(failures):
