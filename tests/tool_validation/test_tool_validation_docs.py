@@ -25,10 +25,10 @@ SOURCES = {
 }
 # How the code names a rule, and a kind of failure.
 RULE = re.compile(
-    r"(?:rules\.append\(|rules=\(|repairs\.append\(|rules\[|rules = \[|\.rules \+= \[)"
+    r"(?:rules\.append\(|repairs\.append\(|rules\[|rules = (?:\[\] .*)?\[|_under\([\[(](?:\*.*, )?)"
     r'"([a-z_]+)"'
 )
-KIND = re.compile(r'(?:Unreadable\(|_fail\(|\bfail\(|Breach\(|return )\s*"([a-z_]+)",')
+KIND = re.compile(r'(?:Unreadable\(|Failure\([^"]*|label.* = |return )\s*"([a-z_]+)"(?:,|$)', re.M)
 
 
 def found(pattern: re.Pattern[str]) -> set[str]:
