@@ -130,6 +130,15 @@ def test_large_broken_arguments_are_not_mended_but_told() -> None:
     assert kinds(json.dumps({"query": "x" * 250_000})[:-1]) == ["truncated"]
 
 
+@pytest.mark.parametrize("size", [1, 250_000])
+def test_what_is_not_mended_goes_out_as_written_under_a_mended_name(size: int) -> None:
+    text = json.dumps({"query": "x" * size}, indent=3)
+    for options in (Options(), Options(validate_json=False)):
+        checked = check(text, name="Search", options=options)
+        assert (checked.name, checked.repairs) == ("search", ("name_spelling",))
+        assert checked.arguments == text
+
+
 def test_repair_can_be_switched_off() -> None:
     off = Options(repair=False)
     for arguments in ('{"query": "x",}', '{"query": "x", "limit": "5"}', '"{}"', ""):

@@ -13,11 +13,9 @@ from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.tool_validation.stage import ToolValidation
 from tests.engine.exchanges import attempt, client_request, exchange
 from tests.support.replies import completion
-from tests.tool_validation.calls import parameters, tool
+from tests.tool_validation.calls import SEARCH, WRITE, parameters, tool
 
 Json = dict[str, Any]
-SEARCH = tool("search", parameters("query", query="string", limit="integer"))
-WRITE = tool("write_file", parameters("path", "content", path="string", content="string"))
 LIST = tool("list_files", parameters())
 TOOLS = [SEARCH, WRITE, LIST]
 GOOD = '{"query": "quokka"}'

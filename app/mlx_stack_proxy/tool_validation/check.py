@@ -188,7 +188,7 @@ class _Check:
             if is_call and reading.rules:
                 _check_clear(reading, text, schema)
         else:
-            reading = RepairedText(parse(text))
+            reading = RepairedText(parse(text), (), text)
         value = reading.value
         if is_call and not isinstance(value, dict):
             raise Unreadable("not_an_object", "are not a JSON object")

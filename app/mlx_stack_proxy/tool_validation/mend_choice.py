@@ -35,7 +35,7 @@ class ChoiceMender:
         self._rules, self._options, self._request = rules, options, request
         self.offered = bool(request.tools)
         self.tools = tool_set(request.tools) if self.offered else NO_TOOLS
-        self._choice = read_choice(request.body.get("tool_choice"))
+        self._choice = read_choice(request.body.get("tool_choice")) if self.offered else NOTHING
         # Whether calls written as text become real calls, and the tools that they may call.
         self.rescues = self.offered and rules.rescue_text_calls and not self._choice.none
         self.callable = self.tools if self.rescues else NO_TOOLS
@@ -190,16 +190,11 @@ class ChoiceMender:
         names, options = [call.name for call in mended.calls], self._options
         # A reply that was cut may have gone on to call; a failed one is reported already.
         excused = bool(mended.failures) or mended.is_cut
-        # It is nothing but the claim of a call, or a call that is broken.
-        lost = (
-            not names
-            and options.validate_json
-            and (
-                (mended.speaks_of_calls and not after_thoughts(mended.text).strip())
-                or (self.rescues and broken_call(mended.text, self.tools))
-            )
-        )
-        choice = self._choice if self.offered and options.validate_tool_names else NOTHING
+        lost = False
+        if not names and options.validate_json:  # nothing but a call's claim, or a broken call?
+            claimed = mended.speaks_of_calls and not after_thoughts(mended.text).strip()
+            lost = claimed or (self.rescues and broken_call(mended.text, self.tools))
+        choice = self._choice if options.validate_tool_names else NOTHING
         failure = breach(choice, names, lost=lost, excused=excused)
         if failure is not None:
             mended.failures.append(failure)

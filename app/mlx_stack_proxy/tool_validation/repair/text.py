@@ -60,7 +60,7 @@ class RepairedText(Struct, frozen=True):
     """The one reading of a text."""
 
     value: Any
-    rules: tuple[str, ...] = ()  # names of the rules that the reading took
+    rules: tuple[str, ...]  # names of the rules that the reading took
     text: str | None = None  # the part of the text that is strict JSON; None if the value isn't
 
 

@@ -40,7 +40,8 @@ def unwrapped(
         inner = _framed(value, schema) or value
     rules = [] if inner is value else ["wrapped_arguments"]
     raw = schema.raw if isinstance(schema.raw, dict) else {}
-    copies = {key for key in inner.keys() & raw.keys() - schema.declared if inner[key] == raw[key]}
+    undeclared = [key for key in inner if key in raw and key not in schema.declared]
+    copies = [key for key in undeclared if inner[key] == raw[key]]
     if copies:
         rules.append("schema_keyword")
         inner = {key: item for key, item in inner.items() if key not in copies}
