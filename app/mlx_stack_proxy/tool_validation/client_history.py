@@ -46,7 +46,7 @@ def _readable_call(call: Any) -> Any:
     function = call.get("function")
     if not isinstance(function, dict):
         return call
-    arguments = function.get("arguments")
+    arguments: Any = function.get("arguments")
     is_text = isinstance(arguments, str)
     if isinstance(arguments, dict) or (is_text and object_in(arguments) is not None):
         return call
