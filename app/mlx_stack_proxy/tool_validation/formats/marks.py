@@ -245,7 +245,7 @@ _NAMED_ROWS = (
 # if an observation follows, the model has invented it and the rest.
 
 
-_FOLLOWS_ACTION = r"[^\n]{0,239}\Z|[ \t`*]*+(?P<name>[^\n]*?)[ \t\r`*]*+\n"
+_FOLLOWS_ACTION = r"[^\n]{0,239}\Z|[ \t`*]*+(?P<name>[^\n]{0,199}?)[ \t\r`*]*+\n"
 _OBSERVATION = re.compile(r"\s*+Observation\s*+:")
 _ACTION = marked(
     "react",
