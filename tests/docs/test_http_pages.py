@@ -32,15 +32,18 @@ COMPUTED = {
     ("app/mlx_stack_proxy/server/edge.py", "status"): {400, 426},  # a WebSocket
     ("app/mlx_stack_proxy/driver/driver.py", "error.status"): {503},  # shutting_down()
     (
-        "app/mlx_stack_proxy/engine/failures.py",
+        "app/mlx_stack_proxy/engine/client_errors.py",
         "verdict.status",
     ): set(),  # a rejected, counted where it is made
-    ("app/mlx_stack_proxy/engine/failures.py", "504 if timed_out else 502"): {502, 504},
-    ("app/mlx_stack_proxy/engine/failures.py", "status"): {400},  # or upstream's own
+    ("app/mlx_stack_proxy/engine/client_errors.py", "504 if timed_out else 502"): {502, 504},
+    ("app/mlx_stack_proxy/engine/client_errors.py", "status"): {400},  # or upstream's own
 }
 TYPES = {
-    ("app/mlx_stack_proxy/engine/failures.py", "verdict.reason"): {"memory_pressure", "tier_busy"},
-    ("app/mlx_stack_proxy/engine/failures.py", "verdict.type"): set(),
+    ("app/mlx_stack_proxy/engine/client_errors.py", "verdict.reason"): {
+        "memory_pressure",
+        "tier_busy",
+    },
+    ("app/mlx_stack_proxy/engine/client_errors.py", "verdict.type"): set(),
     ("app/mlx_stack_proxy/driver/driver.py", "error.type"): {"upstream_unavailable"},
 }
 

@@ -7,8 +7,8 @@ import math
 import pytest
 from msgspec.structs import replace
 
+from mlx_stack_proxy.engine.client_errors import error_of
 from mlx_stack_proxy.engine.deadlines import OPINION_SECONDS, opinion_until
-from mlx_stack_proxy.engine.failures import error_of
 from mlx_stack_proxy.engine.request import Controls
 from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView

@@ -79,7 +79,7 @@ def exchange(
         controls=controls or Controls(),
         **{"id": "req-1", **who},
     )
-    return Exchange(asked, began=began)
+    return Exchange(asked, session_start=began)
 
 
 def note(whole: Exchange, remarks: Remarks) -> None:

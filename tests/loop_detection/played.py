@@ -74,7 +74,7 @@ class Asked:
         self._number += 1
         whole = asked([user(question)], self._session, f"r{self._number}")
         dict.update(whole.request.body, body)  # type: ignore[arg-type]
-        whole.began = SessionState(
+        whole.session_start = SessionState(
             "", turns=bool(self.kept), first_seen=1.0, replies=tuple(self.kept)
         )
         state = self.stage.open(whole)

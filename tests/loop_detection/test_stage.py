@@ -227,7 +227,7 @@ def test_a_session_that_the_store_forgot_is_forgotten(
     hints = []
     for at in began:
         whole = asked(messages, NAMED)
-        whole.began = at
+        whole.session_start = at
         sent(stage, whole)
         hints.append("Loop" in whole.notes)
         messages += steps(A)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.driver import limits
+from mlx_stack_proxy.driver import time_limits
 from mlx_stack_proxy.escalation import recovery
 from mlx_stack_proxy.state.store import EventQuery
 from tests.server.asking import ask
@@ -103,7 +103,7 @@ async def test_silence_is_settled_by_asking_the_server_and_litellm(
     silent: str, three_tiers: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A LiteLLM that hangs before a server that is well is no fault of the tier's."""
-    monkeypatch.setattr(limits, "HEALTH_SECONDS", 0.2)
+    monkeypatch.setattr(time_limits, "HEALTH_SECONDS", 0.2)
     async with ScriptedServer() as server:
         changes = {
             "tiers.fast.first_token_timeout": 0.2,

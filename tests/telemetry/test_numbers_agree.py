@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from mlx_stack_proxy.driver import response_headers
 from mlx_stack_proxy.driver.services import Services
+from mlx_stack_proxy.engine.client_errors import error_of
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.failures import error_of
 from mlx_stack_proxy.engine.outcome import Figures, Incident, Outcome, Remarks
 from mlx_stack_proxy.engine.steps import Deliver, Fail, Move, PassOn, Retry, Start, Step, outcome_of
 from mlx_stack_proxy.engine.verdicts import (

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 import orjson
 
 from ..engine.attempt import Attempt
+from ..engine.client_errors import refusal_passed_on
 from ..engine.downstream import EVENT_STREAM, Downstream
 from ..engine.exchange import Exchange
-from ..engine.failures import refusal_passed_on
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Remarks
 from ..engine.steps import Fail, PassOn

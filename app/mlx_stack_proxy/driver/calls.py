@@ -26,8 +26,8 @@ from ..telemetry.observers import Observer
 from ..wire.usage import output_limit
 from . import response_headers
 from .answer import Answer
-from .limits import Limits
 from .services import Services
+from .time_limits import TimeLimits
 
 Result = TypeVar("Result")
 _MAX_ERROR_BODY = 1024 * 1024
@@ -41,7 +41,7 @@ class Calls:
         services: Services,
         exchange: Exchange,
         answer: Answer,  # takes what may go out at once
-        limits: Limits,
+        limits: TimeLimits,
         *,
         headers: RawHeaders,  # to send to LiteLLM
         our_key: bool,  # the API key in the headers is ours, not the client's
@@ -190,7 +190,7 @@ async def read(
     *,
     our_key: bool,  # the API key in the headers is ours, not the client's
     answer: Answer,
-    limits: Limits,
+    limits: TimeLimits,
 ) -> Verdict | None:
     """Read the reply into the attempt; return what ended it early, None: its end.
 
@@ -221,7 +221,7 @@ def _take_whole(attempt: Attempt, body: bytes, *, tools: bool) -> Verdict | None
 
 
 async def _read_stream(
-    attempt: Attempt, response: Response, answer: Answer, limits: Limits
+    attempt: Attempt, response: Response, answer: Answer, limits: TimeLimits
 ) -> None:
     clock, task = asyncio.get_running_loop().time, asyncio.current_task()
     while not attempt.over:

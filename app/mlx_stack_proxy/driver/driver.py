@@ -2,9 +2,9 @@
 
 :meth:`Driver.run` shows its phases: open the books and choose a tier; for each attempt rewrite the
 request, wait for a place, call, judge (``calls.py``), and decide what follows; close the books;
-deliver. The driver decides nothing itself: the stages choose the tier and judge the
-replies (``stages.py``), ``next_step.py`` says what follows, and ``limits.py`` when a wait has been
-too long.
+deliver. The driver decides nothing itself: the stages choose the tier and judge the replies
+(``stages.py``), ``next_step.py`` says what follows, and ``time_limits.py`` when a wait has been too
+long.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from functools import partial
 
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
+from ..engine.client_errors import error_of
 from ..engine.downstream import Downstream
 from ..engine.exchange import Exchange
-from ..engine.failures import error_of
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Incident, Outcome
 from ..engine.steps import (
@@ -41,9 +41,9 @@ from . import live_rules
 from .answer import Answer
 from .books import Books
 from .calls import Calls
-from .limits import Limits
 from .rules import JITTER
 from .services import Services
+from .time_limits import TimeLimits
 
 
 class Driver:
@@ -70,7 +70,7 @@ class Driver:
         self._books = books = Books(services, exchange)
         self._answer = Answer(exchange, downstream, services.memory, settings.stream.metadata)
         leaves_silent = partial(live_rules.leaves_silent, services, exchange, books)
-        self._limits = Limits(receive, services, exchange, self._answer, leaves_silent)
+        self._limits = TimeLimits(receive, services, exchange, self._answer, leaves_silent)
         self._observer = observers.of(exchange, services.observers, report)
         self._calls = Calls(
             services,
@@ -112,7 +112,7 @@ class Driver:
     async def _open(self) -> Fail | None:
         """Read the session and choose the first tier; return the refusal if no tier may be used."""
         exchange = self._exchange
-        exchange.began = await self._books.open()
+        exchange.session_start = await self._books.open()
         start = await live_rules.start(self._services, exchange, self._books)
         if isinstance(start, Failure):
             return Fail(error_of(exchange, start))

@@ -33,8 +33,8 @@ from ..token_budget import budgets
 from ..token_budget.reservation import Reservation
 from .answer import Answer
 from .calls import Calls
-from .limits import Limits
 from .services import Services
+from .time_limits import TimeLimits
 
 SECONDS: Final = 120.0  # time limit of a question, the wait in the tier's queue included
 # The results of questions that failed, by the attempt's reason.
@@ -112,7 +112,9 @@ class _Question:
         self._attempt = Attempt(exchange, request, (), partial(accounts.stage_failed, services))
         clock = self._clock = asyncio.get_running_loop().time
         answer = Answer(exchange, Downstream(_drop, clock), services.memory, metadata=False)
-        self._limits = Limits(asyncio.Event().wait, services, exchange, answer, lambda *_: False)
+        self._limits = TimeLimits(
+            asyncio.Event().wait, services, exchange, answer, lambda *_: False
+        )
         self._calls = Calls(services, exchange, answer, self._limits, headers=headers, our_key=True)
         rules, tier = settings.reliability.token_budget, exchange.tier
         # Of the session and the tier; and the cloud's cap, if the call leaves this machine.

@@ -10,8 +10,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ..engine import own_words
+from ..engine.client_errors import error_of, refusal
 from ..engine.exchange import LASTING
-from ..engine.failures import error_of, refusal
 from ..engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
 from ..engine.verdicts import Failure, InvalidToolCall, LoopDetected
 from ..escalation import ladder

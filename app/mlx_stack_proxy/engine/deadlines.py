@@ -2,7 +2,7 @@
 
 The tier's timeouts bound a call's silences and its duration (:class:`Deadlines`). An exchange ends
 after ``escalation.exchange_timeout``, or earlier if its client waits no longer.
-``limits.py`` checks the limits when one may be due. A limit that is reached gives a verdict,
+``time_limits.py`` checks the limits when one may be due. A limit that is reached gives a verdict,
 which ends the call; ``next_step.py`` decides what follows. ``now`` is always on the clock of
 ``request.started``.
 """

@@ -144,11 +144,11 @@ def replies_before(
     Of a session without a name only those that the transcript has: the same script may run again,
     or twice at a time.
     """
-    if rules.similar_replies is None or exchange.began is None:
+    if rules.similar_replies is None or exchange.session_start is None:
         return ()
     replies: list[Digest] = []
     with contextlib.suppress(ValueError):  # another version's
-        replies = [likeness.loaded(reply) for reply in exchange.began.replies]
+        replies = [likeness.loaded(reply) for reply in exchange.session_start.replies]
     if exchange.request.session.derived:
         sent = Counter([turn.action for turn in turns if not turn.calls])
         sent &= Counter([reply.text for reply in replies])

@@ -83,9 +83,9 @@ class _LoopState(ReplyWatch):
 
     def _may_follow(self) -> bool:
         exchange, sessions, least = self._exchange, self._stage.sessions, self._stage.least_turns
-        if exchange.began and exchange.began.replies:
+        if exchange.session_start and exchange.session_start.replies:
             return True
-        if sessions.find(exchange.request.session.hash, exchange.began) is not None:
+        if sessions.find(exchange.request.session.hash, exchange.session_start) is not None:
             return True
         messages = reversed(exchange.request.blocks.messages)
         replies = (message for message in messages if message.get("role") == "assistant")
@@ -94,7 +94,9 @@ class _LoopState(ReplyWatch):
 
     @cached_property
     def _memory(self) -> SessionMemory:
-        return self._stage.sessions.of(self._exchange.request.session.hash, self._exchange.began)
+        return self._stage.sessions.of(
+            self._exchange.request.session.hash, self._exchange.session_start
+        )
 
     @cached_property
     def _history(self) -> History:

@@ -33,8 +33,8 @@ from ..driver.next_step import next_step
 from ..engine import client_request, own_words
 from ..engine.attempt import Attempt
 from ..engine.build_request import build
+from ..engine.client_errors import as_data
 from ..engine.exchange import Exchange
-from ..engine.failures import as_data
 from ..engine.outcome import Outcome
 from ..engine.request import Controls, Route
 from ..engine.session_id import identify

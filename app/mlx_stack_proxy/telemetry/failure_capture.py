@@ -26,8 +26,8 @@ import orjson
 
 from .. import log
 from ..daemon_threads import Worker
+from ..engine.client_errors import as_data
 from ..engine.exchange import Exchange
-from ..engine.failures import as_data
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Outcome
 from ..engine.rate_limit import RateLimit

@@ -1,7 +1,7 @@
 """The time limits of one exchange, and the signs of life to its client.
 
-:class:`Limits` looks when something may be due (``watch.py``): it interrupts the exchange with the
-verdict of a limit that has been reached, starts a question about a silent server's health, and
+:class:`TimeLimits` looks when something may be due (``watch.py``): it interrupts the exchange with
+the verdict of a limit that has been reached, starts a question about a silent server's health, and
 sends a keep-alive if the client has had no bytes for long. The rules are in ``deadlines.py``.
 """
 
@@ -26,7 +26,7 @@ from .services import Services
 _DEFAULTS = StreamSettings()
 
 
-class Limits(Watch):
+class TimeLimits(Watch):
     """Watches over one exchange. The driver reports when each of its calls begins and ends.
 
     ``leaves_silent``: whether to end the running call with a verdict, because something better

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.driver.limits import Limits
+from mlx_stack_proxy.driver.time_limits import TimeLimits
 from mlx_stack_proxy.engine.verdicts import LEFT_OPEN, Failure
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.engine.exchanges import attempt, client_request, exchange
@@ -69,7 +69,7 @@ class Timed:
         services: Any = SimpleNamespace(settings=settings, upstream=upstream)
         answer: Any = self.answer
         self.now = 0.0
-        self.limits = Limits(never, services, self.whole, answer, leaves_silent)
+        self.limits = TimeLimits(never, services, self.whole, answer, leaves_silent)
         loop: Any = SimpleNamespace(time=lambda: self.now)
         self.limits._loop = loop
         self.limits.begin_call(self.attempt, 0.0)
