@@ -46,7 +46,7 @@ class TimeLimits(Watch):
         self._upstream = services.upstream
         self._exchange = exchange
         self._answer = answer
-        self._leaves_silent: Callable[[Failure, float], bool] | None = leaves_silent
+        self._leaves_silent = leaves_silent
         self._opinion_until = math.inf  # when an attempt that asks for a second opinion is given up
         self._health_question: asyncio.Task[None] | None = None  # asks if a silent server is alive
         self._deadlines: Deadlines | None = None  # the running call's; None: no call runs
@@ -54,7 +54,6 @@ class TimeLimits(Watch):
     def stop(self) -> None:
         super().stop()
         self.end_call()
-        self._leaves_silent = None  # it refers to the driver, which refers to this
 
     def await_turn(self, now: float) -> None:
         """Note that an attempt begins to wait for its call."""
@@ -126,7 +125,7 @@ class TimeLimits(Watch):
     def _hang_timeout(self, deadlines: Deadlines, now: float) -> Verdict | None:
         """Return a hanging model's timeout, if the client has no text and a better step follows."""
         hung = deadlines.hangs(now)
-        if hung is None or self._leaves_silent is None:
+        if hung is None:
             return None
         committed = deadlines.attempt.committed
         text_is_out = committed is not None and committed.stays
