@@ -302,3 +302,14 @@ def test_prose_that_begins_with_a_tools_name_flows() -> None:
 def test_an_unknown_call_in_thoughts_that_the_prompt_opened_is_none() -> None:
     thought = '<tool_call>{"name": "unheard_of", "arguments": {}}</tool_call> No.</think>\n'
     assert rescue(f"{thought}Hello.", TOOLS) == Rescued((), f"{thought}Hello.")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '```tool_call\nfind_book(title="Momo", year=1973)\n',
+        '<|tool_call>call :find_book{title:<|"|>Momo<|"|>,year:1973}<tool_call|>',
+    ],
+)
+def test_an_open_fence_and_blanks_before_a_colon_make_no_difference(text: str) -> None:
+    assert calls(rescue(text, TOOLS)) == [MOMO]

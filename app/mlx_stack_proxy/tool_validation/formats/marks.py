@@ -163,7 +163,8 @@ def _plamo(word: str) -> str:
 
 def _gemma(name: str, opener: str, end: str, mark: str) -> Format:
     head = rf"(?:{re.escape(opener)}|,)\s*+(?:call\s*+:\s*+)?{NAME}\s*+(?=\{{)"
-    return marked(name, (opener,), head, partial(read_json, mark=mark), re.escape(end))
+    body = partial(read_json, mark=mark)
+    return marked(name, (opener,), head, body, re.escape(end), follow=None)
 
 
 _NAMED_ROWS = (

@@ -156,8 +156,8 @@ _FOLLOWS_CODE = rf"\s*+\Z|[ \t]*+[=:\n]{named(_STATEMENT.pattern, '[(]')}"
 
 def _is_closed(src: Source, start: int, end: int) -> bool:
     """Whether code ends that has to: in a fence."""
-    fenced = src.text.startswith("```", start)
-    return not fenced or end == len(src.text) or src.text[start:end].rstrip().endswith("```")
+    text, fenced = src.text, src.text.startswith("```", start)
+    return not fenced or not text[end:].strip() or text[start:end].rstrip().endswith("```")
 
 
 def _code(openers: tuple[str, ...], where: Where, follow: Follow | None = None) -> Format:
