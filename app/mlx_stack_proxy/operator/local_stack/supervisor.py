@@ -1,8 +1,7 @@
 """Start children, wait until they are ready, and restart those that die or hang.
 
 Each child has one task, which lives as long as the stack: it starts the child, waits until it is
-ready, then for its end, and starts it again. The delay before that doubles each time, until the
-child has run for ``STEADY_SECONDS``. When the task is cancelled it ends the child.
+ready, then for its end, and starts it again. When the task is cancelled it ends the child.
 """
 
 from __future__ import annotations
@@ -32,9 +31,7 @@ PROGRESS_SECONDS = 10.0  # between two lines about a child that isn't ready yet
 HEALTH_SECONDS = 10.0  # between questions to a child that runs
 # Unanswered questions in a row after which a child hangs: some 90 s. A busy one answers in between.
 MOST_UNANSWERED = 6
-FIRST_DELAY_SECONDS = 1.0  # before a restart
-LONGEST_DELAY_SECONDS = 30.0
-STEADY_SECONDS = 60.0  # a child that has run this long gets the first delay again
+RESTART_SECONDS = 3.0  # before a restart, so that a child that can't start costs little
 TAIL_LINES = 15  # of the log, when a child doesn't start
 
 
@@ -101,7 +98,7 @@ class Supervisor:
 
     async def _keep(self, spec: ChildSpec, ready: asyncio.Event) -> None:
         """Start a child again and again. Raises :class:`StartFailed` if it never was ready."""
-        log, delay, again = shown(spec.log_file), FIRST_DELAY_SECONDS, ""
+        log, again = shown(spec.log_file), ""
         self._console.child(spec.name, "starting", f"{spec.what}; log: {log}")
         while True:
             begun, process = time.monotonic(), None
@@ -110,15 +107,13 @@ class Supervisor:
                     spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
                 )
                 reason = await _first(_ended(process), self._until_ready(spec))
-                seconds = time.monotonic() - begun
-                if not reason:
-                    self._console.child(spec.name, "ready", f"{again}after {seconds:.1f} s")
+                after = f"after {time.monotonic() - begun:.1f} s"
+                if reason:
+                    reason += f", {after}"
+                else:
+                    self._console.child(spec.name, "ready", again + after)
                     ready.set()
                     reason = await _first(_ended(process), _illness(spec))
-                    if time.monotonic() - begun - seconds >= STEADY_SECONDS:
-                        delay = FIRST_DELAY_SECONDS
-                else:
-                    reason += f", after {seconds:.1f} s"
             except OSError as error:
                 reason = f"it can't be run: {error}"
             finally:
@@ -127,10 +122,10 @@ class Supervisor:
             if not ready.is_set():
                 head = f"{spec.name} did not start: {reason}. The end of its log, {log}:"
                 raise StartFailed("\n    ".join([head, *tail(spec.log_file)]))
-            text = f"{reason}; restarting in {delay:.0f} s; log: {log}"
+            text = f"{reason}; restarting in {RESTART_SECONDS:.0f} s; log: {log}"
             self._console.child(spec.name, "died", text)
-            await asyncio.sleep(delay)
-            delay, again = min(2 * delay, LONGEST_DELAY_SECONDS), "again, "
+            await asyncio.sleep(RESTART_SECONDS)
+            again = "again, "
 
     async def _until_ready(self, spec: ChildSpec) -> str:
         """Wait until a child is ready, with a line now and then; return "", or why it isn't.
