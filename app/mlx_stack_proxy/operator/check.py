@@ -55,12 +55,11 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         "Check the configuration, LiteLLM and its models, then ask each tier of this machine for a "
         "token, a stream and a tool call. Exit code: 1 if a line says FAIL, else 0."
     )
-    mode = parser.add_mutually_exclusive_group()
-    mode.add_argument(
-        "--settings", action="store_true", help="only print every setting and where it comes from"
-    )
-    mode.add_argument("--no-probe", action="store_true", help="call no model")
-    mode.add_argument("--cloud", action="store_true", help="call cloud tiers too")
+    add = parser.add_mutually_exclusive_group().add_argument
+    text = "only print every setting and where it comes from"
+    add("--settings", action="store_true", help=text)
+    add("--no-probe", action="store_true", help="call no model")
+    add("--cloud", action="store_true", help="call cloud tiers too")
     parser.set_defaults(run=run)
 
 
@@ -250,7 +249,7 @@ class _Check:
 async def _store_problem(state: StateSettings) -> str:
     """Return why the store can't be used; "" if it can."""
     if state.backend == "sqlite":
-        return _file_problem(Path(state.path))
+        return _file_problem(Path(state.path).expanduser().absolute())
     if state.backend != "redis" or state.redis_url is None:
         return ""
     from redis.asyncio import Redis
@@ -269,7 +268,6 @@ async def _store_problem(state: StateSettings) -> str:
 
 def _file_problem(path: Path) -> str:
     """Return why SQLite's file can't be written. It isn't opened: a proxy may have it open."""
-    path = path.expanduser().absolute()
     there = next(one for one in (path, *path.parents) if one.exists())
     if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
         because = f"can't be written: {there} " if there != path else ""

@@ -25,11 +25,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ...printable import abridged, printable
+from ...printable import abridged, printable, without_credentials
 from ...settings_source import load
 from ...tool_validation.check import Options, check_call
 from ...tool_validation.tools import tool_set
-from .. import CommandError
+from .. import WIDTH, CommandError
 from ..local_stack.configs import KEY_VARIABLE, SERVED_MODEL
 from ..local_stack.run_directory import PROXY_CONFIG, running_at, take_key
 from ..remote import report
@@ -37,7 +37,7 @@ from ..remote.client import MAX_ANSWER, PLAIN, Json, NoAnswer, add_url, read, re
 
 AGENT = "demo"  # the agent's name, by which the proxy counts and reports
 WEAKEST = "fast"  # the weakest of the demo tiers
-_PIPED, _PIPED_BRIEF = 80, 124  # columns, where the output is not a terminal
+_PIPED_BRIEF = 124  # columns, where the output is not a terminal
 _MOST = 110  # how many characters of a reply are shown
 MAX_TOKENS = 400  # ends a reply that would repeat itself forever
 SECONDS = 120.0  # limit for a reply
@@ -68,19 +68,17 @@ def add_demo(parser: argparse.ArgumentParser) -> None:
         "With these questions the demo model of `make run` makes each kind of mistake."
     )
     add_url(parser)
-    parser.add_argument("--tier", default=WEAKEST, help="the tier to ask (default: %(default)s)")
-    parser.add_argument(
-        "--direct",
-        metavar="URL",
-        help="the server behind the proxy: LiteLLM, or the tier's model server "
-        "(default: that of a running `mlx-stack-proxy up`)",
+    add = parser.add_argument
+    add("--tier", default=WEAKEST, help="the tier to ask (default: %(default)s)")
+    text = (
+        "the server behind the proxy: LiteLLM, or the tier's model server (default: that of a "
+        "running `mlx-stack-proxy up`)"
     )
-    parser.add_argument(
-        "--direct-model", metavar="NAME", help="the model's name on that server; default: the tier"
-    )
-    parser.add_argument(
-        "--brief", action="store_true", help="print one line for each question, without the replies"
-    )
+    add("--direct", metavar="URL", help=text)
+    text = "the model's name on that server; default: the tier"
+    add("--direct-model", metavar="NAME", help=text)
+    text = "print one line for each question, without the replies"
+    add("--brief", action="store_true", help=text)
     parser.set_defaults(run=run)
 
 
@@ -90,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     take_key(os.environ, remote.url)  # LiteLLM's, because with `up --inside` LiteLLM is asked
     proxy = DemoServer(remote.url, args.tier, os.environ.get(KEY_VARIABLE, "local"))
     direct = _direct(args, proxy)
-    piped = _PIPED_BRIEF if args.brief else _PIPED
+    piped = _PIPED_BRIEF if args.brief else WIDTH
     console = Console(highlight=False, width=None if sys.stdout.isatty() else piped)
     given = json.loads(files(__package__).joinpath("questions.json").read_text(encoding="utf-8"))
     run_id, usable, asked = secrets.token_hex(4), [0, 0], given["questions"]
@@ -101,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
             body = {"messages": [{"role": "user", "content": question}], "tools": given["tools"]}
             replies = [_ask(client, server, body, session) for server in (direct, proxy)]
             usable = [n + (not r.wrong) for n, r in zip(usable, replies, strict=True)]
-            console.print((_line if args.brief else _pair)(number, question, *replies))
+            console.print(_shown(number, question, replies, brief=args.brief))
     text = Text("Usable replies: ")
     text.append(f"{usable[0]} of {len(asked)} directly", style="yellow").append(", ")
     text.append(f"{usable[1]} of {len(asked)} through the proxy", style="bold green").append(".")
@@ -111,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             lines = [*report.screen(remote.ask("report", since="0s", agent=AGENT))]
         except NoAnswer as error:
-            lines = [f"There is no report: {error}"]
+            lines = [without_credentials(f"There is no report: {error}")]
         for line in lines:
             console.print(printable(line), markup=False)
     return 0
@@ -188,29 +186,28 @@ def judged(completion: Mapping[str, Any], tools: Sequence[Mapping[str, Any]]) ->
     return "  ".join(f"{name}({arguments})" for name, arguments in made), wrong
 
 
-def _pair(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> Table:
-    title = Text(f"{number}. {question}", style="bold")
-    table = Table(
-        box=None, padding=(0, 1, 0, 0), pad_edge=False, expand=True, title_justify="left",
-        title=title, header_style="dim",
-    )  # fmt: skip
-    table.add_column(f"directly, {direct.seconds:.1f} s", ratio=1)
-    table.add_column(f"through the proxy, {proxied.seconds:.1f} s", ratio=1)
-    replies = (" ".join(reply.written.split()) for reply in (direct, proxied))
-    table.add_row(*(Text(printable(abridged(reply, _MOST))) for reply in replies))
-    table.add_row(_outcome(direct), _outcome(proxied))
+def _shown(number: int, question: str, replies: Sequence[DemoReply], *, brief: bool) -> Table:
+    """Return what both made of a question; ``brief``: on one line, below a head for the first."""
+    table = Table.grid(padding=(0, 1, 0, 0), expand=True)
+    outcomes = [_outcome(reply) for reply in replies]
+    ways = ("directly", "through the proxy")
+    if brief:
+        for ratio in (32, 46, 46):
+            table.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
+        if number == 1:
+            table.add_row("", *(Text(way, style="dim") for way in ways))
+        table.add_row(f"{number:>2} {question}", *outcomes)
+        return table
+    table.title, table.title_justify = Text(f"{number}. {question}", style="bold"), "left"
+    for _ in replies:
+        table.add_column(ratio=1)
+    heads = (f"{way}, {one.seconds:.1f} s" for way, one in zip(ways, replies, strict=True))
+    table.add_row(*(Text(head, style="dim") for head in heads))
+    written = (" ".join(reply.written.split()) for reply in replies)
+    table.add_row(*(Text(printable(abridged(text, _MOST))) for text in written))
+    table.add_row(*outcomes)
     table.add_row("")
     return table
-
-
-def _line(number: int, question: str, direct: DemoReply, proxied: DemoReply) -> Table:
-    line = Table.grid(padding=(0, 1, 0, 0), expand=True)
-    for ratio in (32, 46, 46):
-        line.add_column(ratio=ratio, no_wrap=True, overflow="ellipsis")
-    if number == 1:
-        line.add_row("", Text("directly", style="dim"), Text("through the proxy", style="dim"))
-    line.add_row(f"{number:>2} {question}", _outcome(direct), _outcome(proxied))
-    return line
 
 
 def _outcome(reply: DemoReply) -> Text:

@@ -148,38 +148,32 @@ def _usable(groups: Iterable[ModelGroup], remarks: list[str]) -> Iterator[ModelG
 
 def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, ModelGroup]]:
     """Return the groups that become tiers with the tiers' names, in the order of the chain."""
-    by_tier = {group.name: group for group in groups if group.name in DEFAULT_TIERS}
+    tiers = {group.name: group for group in groups if group.name in DEFAULT_TIERS}
     unnamed = [group for group in groups if group.name not in DEFAULT_TIERS]
     clouds = [group for group in unnamed if group.place == "cloud"]
     near = [group for group in unnamed if group.place != "cloud"]
     near.sort(key=lambda group: group.billions or float("inf"))
-    if _LONG not in by_tier and (longest := _longest(near, by_tier)) is not None:
-        by_tier[_LONG] = longest
-        near.remove(longest)
+    # For long prompts: a window that is large, and larger than all others.
+    all_near = [*near, *(group for name, group in tiers.items() if name != _CLOUD)]
+    *_, second, first = 0, 0, *sorted(group.window or _SMALL_WINDOW for group in all_near)
+    widest = max(near, key=lambda group: group.window or 0, default=None)
+    stands_out = second and first > second and first >= LONG_WINDOW
+    if _LONG not in tiers and stands_out and widest is not None and widest.window == first:
+        tiers[_LONG] = widest
+        near.remove(widest)
     for name, free in ((_FAST, near), (_STANDARD, near), (_CLOUD, clouds)):
-        if name not in by_tier and free:
-            by_tier[name] = free.pop(0)
+        if name not in tiers and free:
+            tiers[name] = free.pop(0)
     if clouds:
         names_there = ", ".join(group.name for group in clouds)
         remarks.append(f"Also in the cloud, not a tier: {names_there}. Clients may name them.")
-    own_tiers: dict[str, ModelGroup] = {}
+    own: dict[str, ModelGroup] = {}
     for group in near:  # an allowed name that is free and as close to the group's as possible
         name = re.sub(r"[^A-Za-z0-9_.-]", "-", group.name).lstrip("_.-")[:60] or "tier"
         names = chain([name], (f"{name}-{number}" for number in count(2)))
-        taken = {AUTO, *DEFAULT_TIERS, *own_tiers}
-        own_tiers[next(name for name in names if name not in taken)] = group
-    ordered = {_FAST: None, _STANDARD: None, **own_tiers, _LONG: None, _CLOUD: None} | by_tier
-    return [(name, group) for name, group in ordered.items() if group is not None]
-
-
-def _longest(near: list[ModelGroup], by_tier: Groups) -> ModelGroup | None:
-    """Return the group for long prompts, whose window is large and larger than all others'."""
-    others = [*near, *(group for name, group in by_tier.items() if name != _CLOUD)]
-    if not near or len(others) < 2:
-        return None
-    best = max(near, key=lambda group: group.window or 0)
-    largest_other = max(group.window or _SMALL_WINDOW for group in others if group is not best)
-    return best if (best.window or 0) >= max(LONG_WINDOW, largest_other + 1) else None
+        own[next(one for one in names if one not in {AUTO, *DEFAULT_TIERS, *own})] = group
+    order = [_FAST, _STANDARD, *own, _LONG, _CLOUD]
+    return [(name, {**own, **tiers}[name]) for name in order if name in own or name in tiers]
 
 
 def _tier(name: str, group: ModelGroup) -> ProposedTier:
@@ -193,10 +187,8 @@ def _tier(name: str, group: ModelGroup) -> ProposedTier:
     if group.window is not None:
         settings["context_window"] = group.window
     keys = {key: value for key, value in settings.items() if value != default[key]}
-    if group.reasoning:
-        keys["reasoning"] = True
-    if group.health_url:
-        keys["health_url"] = group.health_url
+    keys |= {"reasoning": True} if group.reasoning else {}
+    keys |= {"health_url": group.health_url} if group.health_url else {}
     servers = [(one.model, address_of(one.api_base)) for one in group.deployments]
     places = dict.fromkeys(f"{model} at {at}" if at else model for model, at in servers)
     return ProposedTier(name, group, keys, "; ".join(places) or "a model that LiteLLM lists")

@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ...printable import printable, printable_in
+from ...printable import printable, printable_in, without_credentials
 from .client import Json, NoAnswer, Refused, Remote, on_configuration, set_remote_command
 
 PIPED = 120  # columns, where the output is not a terminal
@@ -52,8 +52,8 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
             except Refused:
                 raise
             except NoAnswer as error:  # it may come back
-                text = printable(f"{time.strftime('%H:%M:%S')} {error}")
-                shown = Text(text, style="bold red")
+                text = without_credentials(f"{time.strftime('%H:%M:%S')} {error}")
+                shown = Text(printable(text), style="bold red")
             if live is not None:
                 live.update(shown, refresh=True)
             else:
@@ -64,7 +64,7 @@ def run(remote: Remote, args: argparse.Namespace) -> None:
 
 def screen(status: Json, url: str, now: float) -> Group:
     """Return the screen. ``status``: the whole status; ``now``: seconds since the epoch."""
-    status, url = printable_in(status), printable(url)
+    status, url = printable_in(status), printable(without_credentials(url))
     return Group(_head(status, url, now), Text(), _tiers(status, now), Text(), _totals(status))
 
 
