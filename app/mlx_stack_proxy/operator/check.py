@@ -174,8 +174,8 @@ class _Check:
         variable = f"${fallback.api_key_env}"
         for name in self._direct:
             if self._has_key:
-                url = fallback.url
-                yield "ok", f"tier {name}: model {fallback.model!r}, asked directly at {url}", ""
+                where = f"model {fallback.model!r}, asked directly at {fallback.url}"
+                yield "ok", f"tier {name}: {where}", ""
             else:
                 step = f"export {fallback.api_key_env}=… with {fallback.provider}'s key"
                 yield "FAIL", f"tier {name}: {variable} is not set, so it is never called", step
@@ -187,8 +187,7 @@ class _Check:
         """Yield a failure for each tier at whose ``health_url`` nothing listens."""
         health = self.litellm.upstream.health
         for name, tier in self._settings.tiers.items():
-            if tier.health_url and await health(tier.health_url, ASK_SECONDS) == "gone":
-                url = tier.health_url
+            if (url := tier.health_url) and await health(url, ASK_SECONDS) == "gone":
                 step = f"start its model server, or correct tiers.{name}.health_url"
                 yield "FAIL", f"tier {name}: nothing listens at its health_url, {url}", step
 
@@ -197,18 +196,15 @@ class _Check:
         direct = Cloud(self._fallback) if self._fallback is not None and self._direct else None
         try:
             for name, tier in self._settings.tiers.items() if self._probe else ():
-                is_direct = name in self._direct
-                if not is_direct and name not in self._listed:
-                    continue
-                if not (tier.local or self._cloud):
+                cloud = direct if name in self._direct else None
+                if not (tier.local or self._cloud) and name in self._listed.union(self._direct):
                     text = f"tier {name}: not on this machine, not called; --cloud calls it"
                     yield "note", text, ""
-                    continue
-                if is_direct and not self._has_key:
-                    continue  # a line has said so
-                probe = Probe(self._settings, self.litellm.upstream, direct if is_direct else None)
-                async for mark, text in probe.tier(name):
-                    yield mark, f"tier {name}: {text}", _ABOUT_TIERS[mark].format(name=name)
+                # Of others a line has said why not.
+                elif self._has_key if cloud else name in self._listed:
+                    probe = Probe(self._settings, self.litellm.upstream, cloud)
+                    async for mark, text in probe.tier(name):
+                        yield mark, f"tier {name}: {text}", _ABOUT_TIERS[mark].format(name=name)
         finally:
             if direct is not None:
                 await direct.upstream.aclose()
@@ -249,7 +245,7 @@ class _Check:
 async def _store_problem(state: StateSettings) -> str:
     """Return why the store can't be used; "" if it can."""
     if state.backend == "sqlite":
-        return _file_problem(Path(state.path).expanduser().absolute())
+        return _file_problem(state.path)
     if state.backend != "redis" or state.redis_url is None:
         return ""
     from redis.asyncio import Redis
@@ -266,8 +262,9 @@ async def _store_problem(state: StateSettings) -> str:
     return ""
 
 
-def _file_problem(path: Path) -> str:
+def _file_problem(name: str) -> str:
     """Return why SQLite's file can't be written. It isn't opened: a proxy may have it open."""
+    path = Path(name).expanduser().absolute()
     there = next(one for one in (path, *path.parents) if one.exists())
     if not os.access(there, os.W_OK) or (there != path and not there.is_dir()):
         because = f"can't be written: {there} " if there != path else ""
