@@ -56,8 +56,9 @@ def proxy_config(
         window = {"context_window": tier.context_window} if tier.context_window else {}
         health_url = f"{tier.base_url}/health"
         sections["tiers"][tier.name] = {"model": tier.name, "health_url": health_url, **window}
-    budget = {"downgrade_tier": tiers[0].name}
-    return {**sections, "reliability": {"token_budget": budget}}
+    names = list(sections["tiers"])
+    reliability = {"escalation": {"chain": names}, "token_budget": {"downgrade_tier": names[0]}}
+    return {**sections, "reliability": reliability}
 
 
 def write_yaml(path: Path, data: dict[str, Any]) -> None:
