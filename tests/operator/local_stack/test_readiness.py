@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from mlx_stack_proxy.operator.local_stack import supervisor
@@ -89,6 +89,6 @@ async def test_a_503_is_the_illness_of_a_model_server_alone(make_spec: MakeSpec)
         assert await supervisor._illness(spec) == "its model thread has died"
     asked = iter([b""] * 3 + [status(503)] + [b""] * 6)
     async with serving(lambda _: next(asked), spec.url):
-        other = dataclasses.replace(spec, model="")
+        other = msgspec.structs.replace(spec, model="")
         assert (await supervisor._illness(other)).startswith("it hangs: 6 questions")
     assert next(asked, None) is None
