@@ -16,6 +16,7 @@ from mlx_stack_proxy import log
 from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.settings import ObservabilitySettings
 from mlx_stack_proxy.state import redis, redis_link
+from mlx_stack_proxy.state.hourly import HourKey, hour_of
 from mlx_stack_proxy.state.redis import RedisStore
 from mlx_stack_proxy.state.store import (
     BreakerState,
@@ -318,18 +319,23 @@ async def test_a_cancelled_request_leaves_no_answer_for_the_next(
     assert store.health.sentence is None
 
 
+ROW = HourKey(hour_of(NOW), "codex", "fast")
+
+
 async def test_a_write_whose_caller_is_cancelled_counts_once(replicas: list[RedisStore]) -> None:
     """It has the events of others, which are nowhere else any more."""
     writes = 60
     for number in range(writes):
         event = KeptEvent(NOW, "k", "a", '{"time":1,"kind":"k","session":"a"}')
-        change = Change(turns=1, events=[event])
+        change = Change(turns=1, events=[event], counts={ROW: {"requests": 1}})
         gone = asyncio.create_task(commit(replicas[0], "a", change, NOW))
-        for _ in range(1 + number % 30):
+        for _ in range(1 + (writes - number) % 30):  # the last ones are broken off early
             await asyncio.sleep(0)
         gone.cancel()
         await asyncio.gather(gone, return_exceptions=True)
-    await until(lambda: not replicas[0]._pending)
+    assert replicas[0]._pending
+    assert (await replicas[0].counts(ROW.hour, ROW.hour))[ROW] == {"requests": writes}
+    assert not replicas[0]._pending
     assert (await replicas[0].load("a", NOW)).turns == writes
     assert await replicas[0].count_events(EventQuery()) == writes
 

@@ -58,6 +58,7 @@ STEP = 200  # rows of each kind that one step of the housekeeping forgets at mos
 
 # How long a write whose answer was lost may be sent again: the server remembers it for 600 s.
 SURE_SECONDS = 500.0
+CATCH_UP_SECONDS = 1.0  # that a reader of counters waits for writes that are pending
 MOST_PENDING = 10_000  # how many writes are kept while the server is away, the newest
 
 _STICKY = b"sticky:"
@@ -221,6 +222,9 @@ class RedisStore:
     # The hours' counters
 
     async def counts(self, first: int, last: int) -> Mapping[HourKey, Counts]:
+        with contextlib.suppress(StoreError, TimeoutError):  # then without what is pending
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await self._add_pending()
         counters: dict[HourKey, Counts] = {}
         for start in range(first, last + 1, HOURS_AT_ONCE):
             end = min(last, start + HOURS_AT_ONCE - 1)
