@@ -66,6 +66,8 @@ MENDED = [
     ('{"a": "it\\\'s"}', {"a": "it's"}, ["invalid_escape"]),
     ('{"a": "C:\\Users\\new\\bar.txt"}', {"a": "C:\\Users\\new\\bar.txt"},
      ["invalid_escape"]),
+    ('{"a": "C:\\build\\new.txt", "b": ["c:\\t\\foo"]}',
+     {"a": "C:\\build\\new.txt", "b": ["c:\\t\\foo"]}, ["invalid_escape"]),
     ('{"a": "d:\\users\\x"}', {"a": "d:\\users\\x"}, ["invalid_escape"]),
     ('{"a": "I don\'t know that it\\\'s \\\'x\\\'"}', {"a": "I don't know that it's 'x'"},
      ["invalid_escape"]),

@@ -224,6 +224,7 @@ SAMPLES: dict[str, list[str]] = {
         f"```\n[{JSON}]\n```",
         f"```tool_code\n{JSON}\n```",
     ],
+    "bare_call": [f"```python\n{PYTHON}\n```", f"```\n{PYTHON}\n```"],
     "bare_json": [
         JSON,
         f"[{JSON}]",
@@ -239,7 +240,7 @@ MARKED = [
     (name, text)
     for name, text in EACH
     if name != "bare_json"
-    and not text.startswith(("```json", "```\n", "```xml"))
+    and not text.startswith(("```json", "```\n", "```xml", "```python"))
     and not (name == "pythonic" and text.startswith("["))
 ]
 

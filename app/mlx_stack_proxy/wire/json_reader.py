@@ -74,7 +74,7 @@ _CONTROL = re.compile(r"[\x00-\x1f]")
 _BARE_QUOTE = re.compile(r"(?<!\\)(?:\\\\)*(?:(?<!\w)'|'(?!\w))")
 # A Windows path. If one of its backslashes can only mean itself, all do, because no name there has
 # a control character in it.
-_PATH = re.compile(r"[A-Za-z]:(?:\\[^\\/:*?\"<>|\s]++)+")
+PATH = re.compile(r"[A-Za-z]:(?:\\[^\\/:*?\"<>|\s]++)+")
 _ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\x[0-9a-fA-F]{2}|\\U[0-9a-fA-F]{8}|\\.", re.DOTALL)
 _CLOSING: Final = {'"': '"', "'": "'", "“": "”"}
 _ESCAPES: Final = {
@@ -360,7 +360,7 @@ class JsonReader:
         letters = {escape[1] for escape, character in characters.items() if character != escape}
         literal = next((escape for escape, char in characters.items() if escape == char), "")
         broken = next((escape for escape, char in characters.items() if not char), "")
-        if (literal or broken) and _PATH.fullmatch(body):
+        if (literal or broken) and PATH.fullmatch(body):
             self._needs("invalid_escape", start + body.index(literal or broken))
             return body
         if broken:

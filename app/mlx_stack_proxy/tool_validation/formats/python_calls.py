@@ -23,7 +23,6 @@ from .base import (
     Source,
     Stop,
     Where,
-    begins_reply,
     end_or,
     fitting,
     follows,
@@ -139,15 +138,25 @@ def _read_whole(src: Source, head: Head, stop: Stop) -> Reading:
     ], bare.end()
 
 
+_OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
+_CLOSING = r"```[ \t]*+(?=\n|\Z)"
+
+
+def _whole(openers: tuple[str, ...], where: Where, follow: Follow) -> Format:
+    """Make the row of calls that are the whole reply, bare or in a fence."""
+    return marked(
+        "bare_call", openers,
+        rf"(?:{_OPENING.pattern})?(?:{_CALL})?(?P<name>{NAME.pattern})\s*+",
+        fitting(_read_whole), ">>>", around=_CLOSING,
+        where=where, follow=follow, check=Source.is_whole_reply,
+    )  # fmt: skip
+
+
 # Its opener is an offered tool's name at the reply's beginning, so the row lists none.
-WHOLE = marked(
-    "bare_call", (), rf"(?:{_CALL})?(?P<name>{NAME.pattern})\s*+", fitting(_read_whole), ">>>",
-    where=Where.JSON, follow=follow_whole, check=Source.is_whole_reply,
-)  # fmt: skip
+WHOLE = _whole((), Where.JSON, follow_whole)
 
 # Code that only calls tools
 
-_OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
 # Code that may stand before a call: comments, `x =`, `print(`; and after it: `)`, `print(x)`.
 _STATEMENT = re.compile(r"(?:[\s;]|#[^\n]*+\n)*+(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
 # `tool_code = name(`, or `name(` on the next line.
@@ -164,26 +173,23 @@ def _code(openers: tuple[str, ...], where: Where, follow: Follow | None = None) 
     """Make the row of code that calls tools, in a fence or after ``tool_code``."""
     return marked(
         "gemma_tool_code", openers, rf"(?:{_OPENING.pattern})?{_STATEMENT.pattern}", read_calls,
-        r"\)|print\(\s*+\w++\s*+\)", around=r"```[ \t]*+(?=\n|\Z)",
+        r"\)|print\(\s*+\w++\s*+\)", around=_CLOSING,
         where=where, follow=follow, check=_is_closed,
     )  # fmt: skip
 
 
 def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a fence of Python that begins the reply may begin with a call."""
+    """Whether a fence of Python may begin with a call."""
     index = skip_space(text, pos)
-    begins = begins_reply(text, text.rfind("```", 0, pos))
-    return begins and (index == len(text) or follow_whole(text, index, tools))
+    return index == len(text) or follow_whole(text, index, tools)
 
 
-_FENCED = ("```python", "```py", "```")
 FORMATS = (
     marked(
         "pythonic", ("[",), "", read_calls,
         where=Where.JSON, follow=follow, check=Source.is_whole_reply,
     ),
     _code(FENCES, Where.FENCE),
-    # Such a fence stays text, which is doubted once all of it has come.
-    Format("gemma_tool_code", _FENCED, lambda src, start: None, Where.FENCE, _follow_fenced),
+    _whole(("```python", "```py", "```"), Where.FENCE, _follow_fenced),
     _code(("tool_code",), Where.LINE, follows(_FOLLOWS_CODE)),
 )  # fmt: skip

@@ -6,6 +6,7 @@ the text before and after it; a text that a rule can't account for has no readin
 The rules, in the order in which they are tried:
 
 =====================  ============================================================================
+``invalid_escape``     in a Windows path all backslashes, if one would be a backspace or form feed
 ``double_encoded``     a JSON string that holds the JSON (also with escaped quotes but none around)
 ``list_of_one``        the object as the only element of an array
 ``code_fence``         Markdown's fence around the value
@@ -28,7 +29,7 @@ from typing import Any, Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...wire.json_reader import JsonReader, parse
+from ...wire.json_reader import PATH, JsonReader, parse
 from ...wire.json_text import Unreadable
 
 MAX_LEADING: Final = 300
@@ -54,6 +55,9 @@ _NOT_ONLY_QUOTES: Final = re.compile(r'(?<!\\)"|\\(?!")')
 _QUOTED: Final = re.compile(
     r'(?<=[ \t\n(])"(?![ ,:{}\[\]])([^"\\\n]*[^"\\\s,:{}\[\]])"(?=[ \t\n.!?;)\'])'
 )
+# A Windows path in which JSON reads a backspace or a form feed ("C:\bin", "C:\foo"); no path
+# has either.
+_MISREAD: Final = re.compile(rf'(?<!\\)"(?=[A-Za-z]:[^"]*\\[bf]){PATH.pattern}"')
 
 
 class RepairedText(Struct, frozen=True):
@@ -70,8 +74,14 @@ def read(text: str, root: str = "{") -> RepairedText:
     ``root``: the brackets with which the value may begin, ``{`` for a call's arguments, ``{[`` for
     a reply in JSON. The caller caps the text's size.
     """
+    doubled = text
+    if "\\b" in text or "\\f" in text:
+        doubled = _MISREAD.sub(lambda path: path[0].replace("\\", "\\\\"), text)
     # Don't strip the end: white space ends a number, so `{"a": 12\n` lacks only its closer.
-    return _read(text.lstrip(_JSON_SPACE), root, MAX_ENCODINGS)
+    reading = _read(doubled.lstrip(_JSON_SPACE), root, MAX_ENCODINGS)
+    if doubled == text:
+        return reading
+    return replace(reading, rules=tuple(dict.fromkeys((*reading.rules, "invalid_escape"))))
 
 
 def _read(text: str, root: str, encodings: int) -> RepairedText:
