@@ -6,9 +6,9 @@ Each is a function that looks at the end of ``text[:end]``, and has no state.
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterator, Sequence
-from itertools import pairwise, takewhile
+from collections import Counter
+from collections.abc import Iterator, Sequence, Set
+from itertools import accumulate, pairwise, takewhile
 
 from .limits import (
     LATE_SENTENCES,
@@ -27,6 +27,7 @@ from .limits import (
 _PROBE = 12  # last characters of the text, which have to occur in every lap
 _WORD = re.compile(r"(?<!\S)\S++(?=\s)")
 _END = re.compile(r"\w[.?!][\"')*_]*+\s")
+_STOPS, _AFTER_STOP = (".", "?", "!"), "\"')*_"
 
 
 def phrase(about: RuleContext, text: str, end: int) -> Excess | None:
@@ -95,34 +96,50 @@ def _whole_words(text: str, start: int, end: int) -> list[str]:
 
 def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield pairs: a period in words, and how many of the last laps are alike."""
+    often = {word for word, times in Counter(words).items() if times > 1}
+    sentences = list(accumulate(map(_ends_sentence, words), initial=0))
     for period in range(LEAST_WORDS, min(len(words) // SENTENCES.laps, MOST_WORDS) + 1):
         if words[-1] != words[-1 - period] and words[-2] != words[-2 - period]:
             continue  # two words differ, one more than may
-        changes = list(_changes(words, period))
+        changes = list(_changes(words, period, often, sentences))
         strict = 1 + sum(1 for _ in takewhile(lambda change: change < 2, changes))
         if strict >= SENTENCES.laps:
             yield period, strict
         laps = 1 + len(changes)
-        if laps >= max(SENTENCES.laps, strict + 1) and _recurs(words[-period * laps :], period):
-            yield period, laps
+        if laps >= max(SENTENCES.laps, strict + 1):
+            often.clear()  # a multiple of this period would say the same
+            if _recurs(words[-period * laps :], period):
+                yield period, laps
 
 
-def _changes(words: Sequence[str], period: int) -> Iterator[int]:
+def _changes(
+    words: Sequence[str], period: int, often: Set[str], sentences: Sequence[int]
+) -> Iterator[int]:
     """Yield how many words each lap changes, the last one first, up to one that isn't alike.
 
-    A lap is like the one before it if it changes at most one word of each sentence.
+    A lap is like the one before it if it changes a single word; or one word of each sentence, into
+    words that come ``often``. ``sentences``: how many ended before each word.
     """
     for end in range(len(words) - period, period - 1, -period):
         lap, next_lap = words[end - period : end], words[end : end + period]
         changed = [at for at, (a, b) in enumerate(zip(lap, next_lap, strict=True)) if a != b]
         if len(changed) > 1:
-            if LEAST_WORDS * len(changed) > period:
+            if LEAST_WORDS * len(changed) > period or not often.issuperset(
+                [next_lap[at] for at in changed]
+            ):
                 return
-            ends = [at for at, word in enumerate(lap) if _END.search(f"{word} ")]
+            start = end - period
             # A lap may begin within a sentence: its last words and its first are one.
-            if len({bisect_left(ends, at) % (len(ends) or 1) for at in changed}) < len(changed):
+            count = max(sentences[end] - sentences[start], 1)
+            if len({(sentences[start + at] - sentences[start]) % count for at in changed}) < len(
+                changed
+            ):
                 return
         yield len(changed)
+
+
+def _ends_sentence(word: str) -> bool:
+    return word.rstrip(_AFTER_STOP).endswith(_STOPS)
 
 
 def _recurs(words: Sequence[str], period: int) -> bool:
