@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise, takewhile
 
 from .limits import (
@@ -113,7 +113,7 @@ def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _changes(
-    words: Sequence[str], period: int, often: Set[str], sentences: Sequence[int]
+    words: Sequence[str], period: int, often: set[str], sentences: Sequence[int]
 ) -> Iterator[int]:
     """Yield how many words each lap changes, the last one first, up to one that isn't alike.
 
