@@ -93,8 +93,9 @@ def _called(methods: set[str]) -> frozenset[str]:
 def used(place: str) -> frozenset[str]:
     """Return the methods to measure of the pattern that a module compiles at this file and line.
 
-    They are those called on its name, or on its table's; what is handed on may be searched. Where
-    it has no name, all methods count that its module calls on anything.
+    They are those called on its name, or on its table's; what is handed on may be searched, unless
+    it is a function's own and what takes it by that name only calls other methods. Where it has no
+    name, all methods count that its module calls on anything.
     """
     path, line = place.rsplit(":", 1)
     above = _SOURCES[path].splitlines()[: int(line)]
@@ -105,9 +106,11 @@ def used(place: str) -> frozenset[str]:
     name = named[1]
     no_use = re.compile(rf"#.*$|^from \S+ import (?:\([^)]*\)|.*)$|^ *{name}\b(?::[^=]*)? =", re.M)
     use = re.compile(rf"(?<!\w){name}\b(?:\[[^\]]*\]| (?:if|else) [^()]*\)|\))?(?:\.(\w+))?")
-    is_public = not name.startswith("_") and above[-1][0] != " "
-    where = _SOURCES.values() if is_public else [_SOURCES[path]]
+    is_local = above[-1][0] == " "
+    where = [_SOURCES[path]] if name.startswith("_") else _SOURCES.values()
     found = {method or "?" for text in where for method in use.findall(no_use.sub("", text))}
+    if is_local and found & _SEARCHES:
+        found &= _SEARCHES
     if found == {"pattern"}:  # a part of others, which are measured
         return frozenset()
     return _called(found - {"pattern"} or {"?"})

@@ -218,7 +218,7 @@ def marked(
     """
     heads = re.compile(head)
     stops = re.compile(f"{ends}|{stop}")
-    closer = re.compile(f"{ends}|{around}")
+    marks = re.compile(f"{ends}|{around}")
 
     def read(src: Source, start: int) -> Block | None:
         def read_one(pos: int) -> Reading:
@@ -227,7 +227,7 @@ def marked(
                 return None
             match = heads.match(src.text, pos)
             reading = body(src, match, stops) if match else None
-            return reading and (reading[0], after(closer, src.text, reading[1]))
+            return reading and (reading[0], after(marks, src.text, reading[1]))
 
         calls, end = read_all(read_one, start)
         counts = calls and (check is None or check(src, start, end))

@@ -152,7 +152,7 @@ def _pairs(name: str, openers: tuple[str, ...], prefix: str = "") -> Format:
 
 
 _PAIRS = re.compile(r"""(?:\s*+[\w.-]++=(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|[^\s<]++))*+""")
-_PAIR = re.compile(r"""([\w.-]++)=(?:(["'])((?:(?!\2)[^\\]|\\.)*+)\2|([^\s<]++))""")
+_PAIR = re.compile(r"""(?<![\w.-])([\w.-]++)=(?:(["'])((?:(?!\2)[^\\]|\\.)*+)\2|([^\s<]++))""")
 
 
 def _read_words(src: Source, head: Head, stop: Stop) -> Reading:
