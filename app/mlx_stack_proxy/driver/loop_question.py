@@ -33,6 +33,7 @@ from ..token_budget import budgets
 from ..token_budget.reservation import Reservation
 from .answer import Answer
 from .calls import Calls
+from .live_rules import after_waiting
 from .services import Services
 from .time_limits import TimeLimits
 
@@ -137,12 +138,14 @@ class _Question:
             rules = self._services.settings.reliability.token_budget
             self._spent = attempt.spent(verdict, count_cached=rules.count_cached_prompt)
             outcome = attempt.outcome(verdict, self._spent, self._clock())
+            self._calls.note_end(attempt, outcome)
         except Exception as error:  # nobody awaits this task, so it logs its own fault
             log.fault("judge_fault", error, request_id=self._exchange.request.id)
         finally:
             self._limits.stop()
+            if outcome is None:
+                self._calls.note_end(attempt, None)
             await self._calls.close()
-            self._calls.note_end(attempt, outcome)
             await self._settle()
             choice, text = attempt.reply.choices.get(0), None
             if choice is not None and outcome is not None and outcome.verdict is None:
@@ -160,7 +163,11 @@ class _Question:
             return refusal
         queued_at = self._clock()
         async with self._services.queues.place(self._attempt.tier, "judge", "judge"):
-            self._attempt.waited = self._clock() - queued_at
+            now = self._clock()
+            self._attempt.waited = now - queued_at
+            services, view = self._services, self._services.tier_states.view()
+            if failure := after_waiting(self._exchange, services.settings, view, now):
+                return failure
             return await self._calls.make(self._attempt)
 
     async def _set_aside(self) -> Failure | None:

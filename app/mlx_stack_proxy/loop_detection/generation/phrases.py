@@ -6,9 +6,8 @@ Each is a function that looks at the end of ``text[:end]``, and has no state.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import accumulate, pairwise, takewhile
+from itertools import pairwise
 
 from .limits import (
     LATE_SENTENCES,
@@ -27,7 +26,6 @@ from .limits import (
 _PROBE = 12  # last characters of the text, which have to occur in every lap
 _WORD = re.compile(r"(?<!\S)\S++(?=\s)")
 _END = re.compile(r"\w[.?!][\"')*_]*+\s")
-_STOPS, _AFTER_STOP = (".", "?", "!"), "\"')*_"
 
 
 def phrase(about: RuleContext, text: str, end: int) -> Excess | None:
@@ -63,8 +61,8 @@ def _places(text: str, phrase: str, search_start: int, end: int) -> list[int]:
 def sentences(about: RuleContext, text: str, end: int) -> Excess | None:
     """Compare word by word: "I need to check the a file. I need to check the b file."
 
-    A lap may differ from the one before in one word; in one of each sentence, if these words recur.
-    It must hold the end of a sentence, because rows, code and the items of a list share words, too.
+    A lap may differ from the one before in one word. It must hold the end of a sentence, because
+    rows, code and the items of a list share words, too.
     """
     row = LATE_SENTENCES if end > about.late else SENTENCES
     enough = max(about.rules.min_chars, row.characters)
@@ -96,52 +94,20 @@ def _whole_words(text: str, start: int, end: int) -> list[str]:
 
 def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield pairs: a period in words, and how many of the last laps are alike."""
-    often = {word for word, times in Counter(words).items() if times > 1}
-    sentences = list(accumulate(map(_ends_sentence, words), initial=0))
     for period in range(LEAST_WORDS, min(len(words) // SENTENCES.laps, MOST_WORDS) + 1):
         if words[-1] != words[-1 - period] and words[-2] != words[-2 - period]:
             continue  # two words differ, one more than may
-        changes = list(_changes(words, period, often, sentences))
-        strict = 1 + sum(1 for _ in takewhile(lambda change: change < 2, changes))
-        if strict >= SENTENCES.laps:
-            yield period, strict
-        laps = 1 + len(changes)
-        if laps >= max(SENTENCES.laps, strict + 1):
-            often.clear()  # a multiple of this period would say the same
-            if _recurs(words[-period * laps :], period):
-                yield period, laps
+        laps = 1
+        while _is_alike(words, period, laps):
+            laps += 1
+        if laps >= SENTENCES.laps:
+            yield period, laps
 
 
-def _changes(
-    words: Sequence[str], period: int, often: set[str], sentences: Sequence[int]
-) -> Iterator[int]:
-    """Yield how many words each lap changes, the last one first, up to one that isn't alike.
-
-    A lap is like the one before it if it changes a single word; or one word of each sentence, into
-    words that come ``often``. ``sentences``: how many ended before each word.
-    """
-    for end in range(len(words) - period, period - 1, -period):
-        lap, next_lap = words[end - period : end], words[end : end + period]
-        changed = [at for at, (a, b) in enumerate(zip(lap, next_lap, strict=True)) if a != b]
-        if len(changed) > 1:
-            if LEAST_WORDS * len(changed) > period or not often.issuperset(
-                [next_lap[at] for at in changed]
-            ):
-                return
-            start = end - period
-            # A lap may begin within a sentence: its last words and its first are one.
-            count = max(sentences[end] - sentences[start], 1)
-            if len({(sentences[start + at] - sentences[start]) % count for at in changed}) < len(
-                changed
-            ):
-                return
-        yield len(changed)
-
-
-def _ends_sentence(word: str) -> bool:
-    return word.rstrip(_AFTER_STOP).endswith(_STOPS)
-
-
-def _recurs(words: Sequence[str], period: int) -> bool:
-    """Whether each place of the laps has at most half as many different words as there are laps."""
-    return 2 * max([len(set(words[at::period])) for at in range(period)]) <= len(words) // period
+def _is_alike(words: Sequence[str], period: int, laps: int) -> bool:
+    """Whether the lap before the last ``laps`` laps differs from the next one in a word at most."""
+    end = len(words) - laps * period
+    if end < period:
+        return False
+    lap, next_lap = words[end - period : end], words[end : end + period]
+    return sum([a != b for a, b in zip(lap, next_lap, strict=True)]) <= 1
