@@ -299,11 +299,6 @@ def test_prose_that_begins_with_a_tools_name_flows() -> None:
     ]
 
 
-def test_an_unknown_call_in_thoughts_that_the_prompt_opened_is_none() -> None:
-    thought = '<tool_call>{"name": "unheard_of", "arguments": {}}</tool_call> No.</think>\n'
-    assert rescue(f"{thought}Hello.", TOOLS) == Rescued((), f"{thought}Hello.")
-
-
 @pytest.mark.parametrize(
     "text",
     [

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mlx_stack_proxy.tool_validation.formats.base import TURN_END, after
-from mlx_stack_proxy.tool_validation.formats.marks import MESSAGE
+from mlx_stack_proxy.tool_validation.formats.harmony import MESSAGE
 from mlx_stack_proxy.tool_validation.formats.table import ROWS, SHOWN
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet

@@ -23,6 +23,7 @@ from .formats.base import (
     MAX_CALLS,
     WINDOW,
     Exhausted,
+    Source,
     Where,
     after,
     begins_reply,
@@ -30,7 +31,7 @@ from .formats.base import (
     skip_space,
 )
 from .formats.python_calls import follow_whole
-from .formats.scanner import Candidate, Scanner, Taken
+from .formats.scanner import Candidate, Scanner
 from .formats.table import KNOWN, SIGN, SPECIAL, TRIGGER, begins_calls
 from .tools import ToolSet
 
@@ -63,7 +64,7 @@ def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
     """
     if is_prose(text, tools):
         return Rescued((), text)
-    return Holdback(tools, off).finish(text)
+    return _Collector(Scanner(text, tools, off), 0).collect()
 
 
 def is_prose(text: str, tools: ToolSet) -> bool:
@@ -83,7 +84,7 @@ def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued
     """
     rescued = rescue(text, tools, off)
     content = rescued.content
-    half = Scanner(content, tools, off, final=True).advance() if tools else None
+    half = Scanner(content, tools, off=off).advance(final=True) if tools else None
     if half is not None and all(row.where is Where.MARK for row in half.rows):
         content = content[: half.start]
     return Rescued(whole_calls(rescued, text), content, rescued.unknown)
@@ -118,7 +119,7 @@ def whole_calls(rescued: Rescued, text: str) -> tuple[Call, ...]:
     return rescued.calls if written and json_object(last_call.arguments) is not None else earlier
 
 
-class Holdback(Scanner):
+class Holdback:
     """Lets a reply's text through as it arrives, as long as the text cannot become a call.
 
     Prose flows at once. The possible beginning of a mark waits until more text has decided it;
@@ -129,8 +130,10 @@ class Holdback(Scanner):
     up ``rescue(text).content``, and the calls are the same.
     """
 
+    __slots__ = ("_held", "_is_prose", "_nothing_flowed", "_scanner", "_special")
+
     def __init__(self, tools: ToolSet, off: frozenset[str] = NONE) -> None:
-        super().__init__("", tools, off)
+        self._scanner = Scanner("", tools, off=off)
         self._special = SPECIAL if tools else SIGN
         self._nothing_flowed = True  # no text has flowed yet: at most whitespace is decided
         self._is_prose = False  # all text is decided, and no call without a mark may begin
@@ -138,64 +141,102 @@ class Holdback(Scanner):
 
     def feed(self, delta: str) -> str:
         """Take the next delta; return the text that may flow now, "" while it may become a call."""
+        scanner = self._scanner
         if self._held is not None:
             self._held.append(delta)
             return ""
-        start = 0 if self._nothing_flowed else self.pos
-        self.text += delta
         if self._is_prose and self._special.search(delta) is None:
-            self.pos = len(self.text)  # the usual case: no mark can begin in this delta
-        else:
-            self.advance()
-            idle = self.pos == len(self.text) and self._skipped is None
-            self._is_prose = idle and not begins_reply(self.text, self.pos, self.floor)
-        if len(self.text) - self.pos > PATIENCE:
+            # The usual case: no mark can begin in this delta.
+            scanner.extend(delta)
+            scanner.pos = len(scanner.text)
+            if scanner.pos > 4 * WINDOW:
+                scanner.trim(WINDOW)
+            return delta
+        start = self._start()
+        scanner.extend(delta)
+        scanner.advance(final=False)
+        if len(scanner.text) - scanner.pos > PATIENCE:
             self._held = []
-        flowing = self.text[start : self.pos]
-        if self._nothing_flowed and len(flowing) <= PATIENCE and not flowing.strip():
+        flowing = scanner.text[start : scanner.pos]
+        if self._nothing_flowed and (
+            not flowing or (flowing.isspace() and len(flowing) <= PATIENCE)
+        ):
             return ""
         self._nothing_flowed = False
+        self._is_prose = scanner.idle
         # A later decision looks back at the last characters. A cut copies the text, so cut rarely.
-        if self.pos > 4 * WINDOW:
-            cut = self.pos - WINDOW
-            self.text, self.pos = self.text[cut:], WINDOW
-            self.floor = max(self.floor - cut, 0)
+        if scanner.pos > 4 * WINDOW:
+            scanner.trim(WINDOW)
         return flowing
 
-    def finish(self, rest: str = "") -> Rescued:
+    def finish(self) -> Rescued:
         """Return the calls in the text that is still held, and the text around them; once."""
-        start = 0 if self._nothing_flowed else self.pos
-        self.text += "".join(self._held or ()) + rest
-        self.final = True
-        candidate = self.advance()
+        start = self._start()
+        self._scanner.extend("".join(self._held or ()))
+        return _Collector(self._scanner, start).collect()
+
+    def _start(self) -> int:
+        """Return the index of the first character that has not flowed."""
+        return 0 if self._nothing_flowed else self._scanner.pos
+
+
+class _Collector:
+    """Reads all calls of a text that is complete."""
+
+    def __init__(self, scanner: Scanner, start: int) -> None:
+        self._scanner = scanner
+        self._src = Source(scanner.text, scanner.tools)
+        self._start = start  # index of the first character that has not flowed
+        self._last_end = start  # index after the last call
+        self._pieces: list[str] = []  # the text around the calls so far
+        self._calls: list[Call] = []
+        self._unknown: list[str] = []
+        self._unoffered = ""
+
+    def collect(self) -> Rescued:
+        scanner = self._scanner
+        candidate = scanner.advance(final=True)
         # Whether nothing but blanks has flowed of the reply before a call may begin.
-        begins = candidate is not None and begins_reply(self.text, candidate.start)
-        calls: list[Call] = []
+        begins = candidate is not None and begins_reply(scanner.text, candidate.start)
         with suppress(Exhausted):
-            while candidate is not None and len(self.taken) < MAX_CALLS:
+            while candidate is not None and len(self._calls) < MAX_CALLS:
+                self._src.floor = scanner.floor
+                self._forget_reasoning()
                 self._take(candidate)
-                candidate = self.advance()
-        text = self.text if self.end < 0 else self.text[: self.end]
-        pieces, end = [], start  # the text around the calls
-        for block in self.taken:
-            pieces += [text[end : block.start], block.text]
-            calls += block.calls
-            end = block.end
-        pieces.append(text[end:])
-        if self.taken:
-            first, *others = pieces
-            dropped = begins and (first.lstrip() == ">" or _is_litter(first))
-            others = [piece for piece in others if not _is_litter(piece)]
-            pieces = others if dropped else [first, *others]
-        unoffered = "" if self.taken else self.unoffered
-        return Rescued(tuple(calls), "".join(pieces), tuple(self.unknown), unoffered)
+                candidate = scanner.advance(final=True)
+            self._forget_reasoning()
+        text = scanner.text if scanner.end < 0 else scanner.text[: scanner.end]
+        unknown = tuple(dict.fromkeys(self._unknown))
+        if not self._pieces:
+            return Rescued((), text[self._start :], unknown, self._unoffered)
+        self._pieces.append(text[self._last_end :])
+        first_piece, *others = self._pieces
+        if begins and (first_piece.lstrip() == ">" or _is_litter(first_piece)):
+            first_piece = ""
+        content = first_piece + "".join(piece for piece in others if not _is_litter(piece))
+        return Rescued(tuple(self._calls), content, unknown)
+
+    def _forget_reasoning(self) -> None:
+        """Take back the calls before an end of reasoning: they were thoughts, so their text stays.
+
+        Only a tag that ends reasoning without a tag that began it gets here: the chat template
+        had opened it.
+        """
+        if self._scanner.reasoning_end > self._last_end and self._pieces:
+            self._pieces.clear()
+            self._calls.clear()
+            self._unknown.clear()
+            self._unoffered = ""
+            self._src.ends = None
+            self._last_end = self._start
+        self._scanner.reasoning_end = -1
 
     def _take(self, candidate: Candidate) -> None:
         """Take the calls of the first format that reads a block; skip a block without calls."""
-        tools = self.tools
+        scanner, tools = self._scanner, self._src.tools
         for row in candidate.rows:
             try:
-                block = row.read(self, candidate.start)
+                block = row.read(self._src, candidate.start)
             except Exhausted:
                 raise
             except Exception:  # a reader may raise anything
@@ -208,19 +249,22 @@ class Holdback(Scanner):
             known = [Call(name, call.arguments, format=row.name) for name, _, call in named if name]
             unknown = [given for name, given, _ in named if name is None and tools]
             if known or row.where is Where.MARK:
-                self.unknown |= dict.fromkeys(unknown)
+                self._unknown += unknown
             elif unknown:
-                self.unoffered = self.unoffered or unknown[0]
+                self._unoffered = self._unoffered or unknown[0]
             if known or block.cleaned:
-                self.ends = row.ends
-                end = after(LITTER, self.text, block.end, KNOWN) if known else block.end
-                self.taken.append(Taken(candidate.start, end, block.text, known))
-                self.pos = self.floor = end
+                self._pieces.append(scanner.text[self._last_end : candidate.start])
+                if block.text:
+                    self._pieces.append(block.text)
+                self._calls += known
+                self._src.ends = row.ends
+                end = after(LITTER, scanner.text, block.end, KNOWN) if known else block.end
+                self._last_end = scanner.pos = scanner.floor = end
             else:
-                self.reject(candidate)
-                self.pos = max(self.pos, block.end)
+                scanner.reject(candidate)
+                scanner.pos = max(scanner.pos, block.end)
             return
-        self.reject(candidate)
+        scanner.reject(candidate)
 
 
 def _is_litter(piece: str) -> bool:

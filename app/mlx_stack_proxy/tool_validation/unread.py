@@ -18,7 +18,7 @@ from ..wire.json_text import write
 from ..wire.thoughts import REASONING_ENDS, after_thoughts
 from . import explain
 from .formats import python_calls
-from .formats.base import CLOSING_TAG, Source, fits, json_members, json_object, skip_space
+from .formats.base import CLOSING_TAG, Source, json_members, json_object, skip_space
 from .formats.context import closer_at
 from .formats.json_calls import bare_envelope, read_calls
 from .formats.table import FENCES, ROWS, TRIGGER, begins_calls, own_tags
@@ -33,7 +33,7 @@ CLOSE: Final = 40  # characters before an object in which the tool's name may st
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 # The places where JSON or a Python call may begin.
-_JSON: Final = re.compile(r"(?=\{\s*+[\"'])")
+_JSON: Final = re.compile(r"\{(?=\s*+[\"'])")
 _CODE: Final = re.compile(rf"{_JSON.pattern}|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()")
 _ELEMENT: Final = re.compile(r"<([A-Za-z_][\w.-]{0,199}+)\b[^<>]{0,2000}(?:/>|>.*</\1>)", re.DOTALL)
 _KEY: Final = re.compile(r"<([A-Za-z_][\w.-]{0,199}+)>|\b([A-Za-z_][\w.-]{0,199}+)=")
@@ -64,8 +64,12 @@ def unread_call(text: str, tools: ToolSet) -> str | None:
     if not tools or len(text) > MAX_TEXT:
         return None
     answer = after_thoughts(text)
+    whole = answer.strip()
     return (
-        _marked(answer, tools) or _as_code(answer, tools, _CODE) or _as_whole(answer.strip(), tools)
+        _marked(answer, tools)
+        or _as_code(answer, tools)
+        or _as_object(whole, tools)
+        or _as_element(whole, tools)
     )
 
 
@@ -138,27 +142,28 @@ def _named(text: str, start: int, end: int, tools: ToolSet) -> str | None:
     return next(filter(None, map(tools.tool_named, _NAME.findall(text, start, end))), None)
 
 
-def _as_code(text: str, tools: ToolSet, places: re.Pattern[str]) -> str | None:
+def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str | None:
     """Return the tool that Python code, JSON with its name, or JSON after its name calls.
 
     JSON that has a tool's name and arguments, and nothing else, is a call even if these are wrong.
     """
     src = Source(text, tools)
+    calls: list[Call] = []
     for match in itertools.islice(places.finditer(text), MAX_TRIED):
         index = match.start()
         if closer_at(text, index, final=True) is not None:
             continue
-        if text[index] != "{":
-            reading = python_calls.read_calls(src, match)
-        elif certain := read_calls(src, index, shape=bare_envelope):
-            if name := next(filter(None, (tools.tool_named(one.name) for one in certain[0])), None):
-                return name
-            continue
-        else:
-            reading = read_calls(src, index)
-        for call in reading[0] if reading else _after_name(src, index):
-            if tools.tool_named(call.name) and fits(tools, call):
-                return tools.tool_named(call.name)
+        is_json = text[index] == "{"
+        certain = read_calls(src, index, shape=bare_envelope) if is_json else None
+        named = (tools.tool_named(call.name) for call in certain[0]) if certain else ()
+        if name := next(filter(None, named), None):
+            return name  # whether its arguments are valid or not
+        reading = read_calls(src, index) if is_json else python_calls.read_calls(src, index)
+        calls += reading[0] if reading else _after_name(src, index)
+    for call in calls:
+        name, arguments = tools.tool_named(call.name), json_object(call.arguments)
+        if name is not None and arguments is not None and tools.takes(name, arguments):
+            return name
     return None
 
 
@@ -170,16 +175,24 @@ def _after_name(src: Source, index: int) -> list[Call]:
     return [Call(name, write(reading[0]))] if name and reading and reading[0] else []
 
 
-def _as_whole(text: str, tools: ToolSet) -> str | None:
-    """Return the tool whose element, or object with its name among the values, a whole text is.
+def _as_element(text: str, tools: ToolSet) -> str | None:
+    """Return the tool whose own element a text is, with all that it requires as elements or keys.
 
-    The element has all that the tool requires as elements or keys. Such elements are calls where
-    their name can't be a document's; others may be.
+    Such elements are calls where their name can't be a document's; others may be.
     """
-    if (element := _ELEMENT.fullmatch(text)) and element[1] in tools:
-        given = {one[1] or one[2] for one in _KEY.finditer(text, element.end(1))}
-        keys = given.intersection(tools.parameters(element[1]))
-        return element[1] if tools.takes(element[1], keys) else None
+    element = _ELEMENT.fullmatch(text)
+    if element is None or element[1] not in tools:
+        return None
+    given = {one[1] or one[2] for one in _KEY.finditer(text, element.end(1))}
+    keys = given.intersection(tools.parameters(element[1]))
+    return element[1] if tools.takes(element[1], keys) else None
+
+
+def _as_object(text: str, tools: ToolSet) -> str | None:
+    """Return the tool whose name is among the values of a text that is one JSON object."""
     fenced = _FENCED.fullmatch(text)
-    members = json_object(fenced[1] if fenced else text) or {}
-    return next((one for one in members.values() if isinstance(one, str) and one in tools), None)
+    members = json_object(fenced[1] if fenced else text)
+    if members is None:
+        return None
+    names = [tool for tool in members.values() if isinstance(tool, str) and tool in tools]
+    return names[0] if names else None

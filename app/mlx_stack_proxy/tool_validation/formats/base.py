@@ -19,7 +19,6 @@ from msgspec import Struct
 from ...wire.call import Call
 from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable, write
-from ..names import MAX_NAME
 from ..tools import ToolSet
 
 # Characters that failed readings of one reply may examine; then the rest of the reply stays text.
@@ -141,6 +140,7 @@ class Where(enum.Enum):
     LINE = "line"  # only at the start of a line
     JSON = "json"  # a bracket without a mark: only if the calls are the whole reply
     FENCE = "fence"  # the opening line of a code fence
+    FIRST_FENCE = "first fence"  # one that begins the reply
 
 
 Reader = Callable[[Source, int], Block | None]  # gets the index of the opener
@@ -161,39 +161,37 @@ class Format(Struct, frozen=True):
     cleans: bool = False  # whether the reader also takes a format's marks out of a mere text
 
 
-def follows(pattern: str) -> Follow:
-    """Test what follows an opener: it matches, and the name that it holds whole is a tool's.
+def one_of(text: str, pos: int, words: tuple[str, ...]) -> bool:
+    """Whether one of ``words`` stands at ``pos``, or may stand there once more text has come."""
+    if text.startswith(words, pos):
+        return True
+    tail = text[pos : pos + max(map(len, words), default=0)]
+    return pos + len(tail) == len(text) and any(item.startswith(tail) for item in words)
 
-    The pattern must match each beginning of what may follow, up to the text's end.
+
+_PLAIN_TAG = re.compile(r"<\w+>")
+_WORD = re.compile(r"[^\s<>(){}\[\]\"'`]+")
+_AFTER_NAME = re.compile(r"[({\[<]|[\w.-]++(?:=|\Z)|\Z")
+
+
+def follow_mark(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether a call may follow a mark: any text, unless the mark is a tag that prose may mention.
+
+    After such a tag comes JSON, a tag, or a name; after the name a bracket, a tag or a ``key=``.
     """
-    compiled = re.compile(pattern)
-
-    def follow(text: str, pos: int, tools: ToolSet) -> bool:
-        match = compiled.match(text, pos)
-        name = match and match.groupdict().get("name")
-        return match is not None and (
-            name is None or tools.tool_named(name.removesuffix(".call")) is not None
-        )
-
-    return follow
+    if _PLAIN_TAG.fullmatch(text, text.rfind("<", max(0, pos - 40), pos), pos) is None:
+        return True
+    index = skip_space(text, pos)
+    if index == len(text) or text[index] in "[{<\"'`":
+        return True
+    name = _WORD.match(text, index)
+    return name is not None and bool(_AFTER_NAME.match(text, skip_space(text, name.end())))
 
 
-def named(before: str, after: str) -> str:
-    """Return a pattern for a tool's name, up to the text's end, between two other patterns."""
-    name = r"[^\W\d][\w.-]"
-    return rf"{before}(?:\Z|{name}{{0,{MAX_NAME - 1}}}+\Z|(?P<name>{name}*+)\s*+(?:\Z|{after}))"
-
-
-# After a mark stands any text, unless it is a tag that prose may mention. After such a tag comes
-# JSON, a tag, or a name; after the name a bracket, a tag or a ``key=``.
-follow_mark = follows(
-    r"(?<!\w>)|\s*+(?:\Z|[\[{<\"'`]|[^\s<>(){}\[\]\"'`]++\s*+(?:[({\[<]|[\w.-]++(?:=|\Z)|\Z))"
-)
 NEVER = "(?!)"  # a pattern that matches nothing
 # Reads what follows a call's head, with the pattern of marks before which arguments that can't be
 # read end.
 Body = Callable[[Source, Head, Stop], Reading]
-Check = Callable[[Source, int, int], bool]  # gets where a block of calls begins and ends
 
 
 def marked(
@@ -207,49 +205,35 @@ def marked(
     around: str = NEVER,
     where: Where = Where.MARK,
     follow: Follow | None = follow_mark,
-    check: Check | None = None,
 ) -> Format:
-    """Make the row of a format whose calls consist of a head, a body and closing marks each.
+    """Make the row of a format with marks: calls of a head, a body and closing marks each.
 
     ``head``, ``ends`` and ``stop`` are patterns: what stands before a call's arguments (the group
     ``name`` is the tool's); the marks that close a call, each of which may be missing; and further
     marks before which arguments that can't be read end. ``around``: marks that close all calls.
-    ``check``: whether a block of calls counts; without it, each opener begins a block of its own.
     """
     heads = re.compile(head)
     stops = re.compile(f"{ends}|{stop}")
-    marks = re.compile(f"{ends}|{around}")
+    closer = re.compile(f"{ends}|{around}")
 
     def read(src: Source, start: int) -> Block | None:
         def read_one(pos: int) -> Reading:
             pos = skip_space(src.text, pos)
-            if check is None and pos > start and src.text.startswith(openers, pos):
-                return None
+            if pos > start and src.text.startswith(openers, pos):
+                return None  # the next call is a block of its own
             match = heads.match(src.text, pos)
             reading = body(src, match, stops) if match else None
-            return reading and (reading[0], after(marks, src.text, reading[1]))
+            if reading is None:
+                return None
+            calls, end = reading
+            while closing := closer.match(src.text, skip_space(src.text, end)):
+                end = closing.end()
+            return calls, end
 
         calls, end = read_all(read_one, start)
-        counts = calls and (check is None or check(src, start, end))
-        return Block(end, tuple(calls)) if counts else None
+        return Block(end, tuple(calls)) if calls else None
 
     return Format(name, openers, read, where, follow, re.compile(ends))
-
-
-def fits(tools: ToolSet, call: Call) -> bool:
-    """Whether a call's arguments are an object that its tool takes, as ``ToolSet.takes`` has it."""
-    arguments = json_object(call.arguments)
-    return arguments is not None and tools.takes(call.name, arguments)
-
-
-def fitting(body: Body) -> Body:
-    """Read only a call whose arguments fit."""
-
-    def read(src: Source, head: Head, stop: Stop) -> Reading:
-        reading = body(src, head, stop)
-        return reading if reading and fits(src.tools, reading[0][0]) else None
-
-    return read
 
 
 def read_all(read_one: Callable[[int], Reading], start: int) -> tuple[list[Call], int]:
@@ -260,6 +244,11 @@ def read_all(read_one: Callable[[int], Reading], start: int) -> tuple[list[Call]
         calls += reading[0]
         end = reading[1]
     return calls, end
+
+
+def alternatives(*marks: str) -> str:
+    """Return a pattern for one of these marks."""
+    return "|".join(map(re.escape, marks))
 
 
 def end_or(match: re.Match[str] | None, pos: int) -> int:

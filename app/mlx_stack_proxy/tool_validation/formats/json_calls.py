@@ -16,8 +16,7 @@ from ...wire.json_text import write
 from ..tools import ToolSet
 from .base import (
     FENCES,
-    Check,
-    Follow,
+    Block,
     Format,
     Head,
     Reading,
@@ -26,10 +25,8 @@ from .base import (
     Where,
     begins_reply,
     end_or,
-    follows,
     json_members,
     json_object,
-    marked,
     read_all,
     skip_space,
 )
@@ -50,8 +47,9 @@ Members = Mapping[str, Any]
 Shape = Callable[[Members], list[Call]]
 
 _OPEN_FENCE = re.compile(r"`{3,}[ \t]*\w*[ \t]*\r?\n?")
+_NEXT = re.compile(r"[\s,;\[\]}]*(?=\{)")
 # Chat templates that escape their own braces show models a call as `{{"name": …}}`.
-_NEXT = re.compile(r"[\s,;\[\]}]*+\{{0,3}(?=\{(?!\{))")
+_SURPLUS = re.compile(r"\{{0,3}(?=\{(?!\{))")
 DOUBLED = re.compile(r"\{\{\s*+\\?[\"']name\\?[\"']\s*+:")
 # Surplus closing brackets after an object; they don't stay in the reply's text.
 _CLOSERS = r"(?:\s*+[\]}])*+"
@@ -67,15 +65,15 @@ _HEAD = 2_000  # characters of broken JSON in which the name is searched
 def envelope(members: Members) -> list[Call]:
     """Return the calls that one JSON object stands for; [] if the object is no call."""
     for key in LIST_KEYS:
-        if isinstance(members.get(key), list):
-            objects = (item for item in members[key] if isinstance(item, dict))
-            return [call for item in objects for call in envelope(item)]
+        if key in members and isinstance(members[key], list):
+            return [call for item in members[key] for call in _nested(item)]
     for key in NESTED_KEYS:
-        if isinstance(members.get(key), dict):
-            return envelope(members[key])
+        if key in members and isinstance(members[key], dict):
+            return _nested(members[key])
     for key in NAME_KEYS:
-        if isinstance(name := members.get(key), str) and name:
-            return [Call(name, arguments_of(members))]
+        member = members.get(key)
+        if member is not None and isinstance(member, str) and member:
+            return [Call(member, arguments_of(members))]
     return []
 
 
@@ -92,13 +90,18 @@ def bare_envelope(members: Members) -> list[Call]:
 
     It has known keys only, and its arguments are an object.
     """
-    nested = [members[key] for key in NESTED_KEYS if isinstance(members.get(key), dict)]
-    if any(not one.keys() <= _KNOWN_KEYS for one in (members, *nested)):
+    if not members.keys() <= _KNOWN_KEYS:
+        return []
+    nested_values = [members[key] for key in NESTED_KEYS if key in members]
+    if any(
+        isinstance(nested, dict) and not nested.keys() <= _KNOWN_KEYS for nested in nested_values
+    ):
         return []  # with a description, say: a tool's definition
     if any(key in members for key in ARGUMENT_KEYS):
         return envelope(members) if arguments_of(members).startswith("{") else []
-    has_parts = any(isinstance(member, (dict, list)) for member in members.values())
-    return envelope(members) if has_parts else []
+    if any(isinstance(members[key], (dict, list)) for key in members):
+        return envelope(members)
+    return []
 
 
 def is_definition(tools: ToolSet, members: Members) -> bool:
@@ -119,6 +122,10 @@ def arguments_of(members: Members) -> str:
     if isinstance(value, str):  # the text itself
         return value.strip() or "{}"
     return "{}" if value is None else write(value)
+
+
+def _nested(value: object) -> list[Call]:
+    return envelope(value) if isinstance(value, dict) else []
 
 
 def read_json(src: Source, head: Head, stop: Stop, mark: str = "") -> Reading:
@@ -142,18 +149,22 @@ def read_calls(src: Source, pos: int, stop: Stop | None = None, shape: Shape = e
 
     def read_one(at: int) -> Reading:
         begun = _NEXT.match(text, at)
-        if begun is None:
-            return None
-        at = begun.end()
-        if (reading := json_members(src, at)) is None:
-            return _read_broken(src, at, stop) if stop else None
-        calls = shape(reading[0])
-        if not calls:
-            src.spend(reading[1] - at)
-        return (calls, reading[1]) if calls else None
+        return _read_object(src, begun.end(), stop, shape) if begun else None
 
     calls, end = read_all(read_one, end)
     return (calls, end_or(_REST.match(text, end), end)) if calls else None
+
+
+def _read_object(src: Source, pos: int, stop: Stop | None, shape: Shape) -> Reading:
+    pos = end_or(_SURPLUS.match(src.text, pos), pos)
+    reading = json_members(src, pos)
+    if reading is not None:
+        calls = shape(reading[0])
+        if calls:
+            return calls, reading[1]
+        src.spend(reading[1] - pos)
+        return None
+    return _read_broken(src, pos, stop) if stop else None
 
 
 def _read_broken(src: Source, pos: int, stop: Stop) -> Reading:
@@ -164,14 +175,20 @@ def _read_broken(src: Source, pos: int, stop: Stop) -> Reading:
         return None
     end = src.find_stop(stop, pos)
     arguments = _ARGUMENTS.search(text, name.end(), end)
-    if arguments is None or not text.startswith("{", arguments.end()):
+    index = skip_space(text, arguments.end()) if arguments else end
+    if not text.startswith("{", index):
         src.spend(end - pos)
         return None
-    raw = text[arguments.end() : end].strip().removesuffix("```").rstrip()
-    for opener, closer in (("[", "]"), ("{", "}")):  # of the call's own list and object
-        if raw.endswith(closer) and raw.count(closer) > raw.count(opener):
-            raw = raw[:-1].rstrip(", \t\r\n")
-    return [Call(name[1], raw)], end
+    return [Call(name[1], _raw_arguments(text[index:end]))], end
+
+
+def _raw_arguments(text: str) -> str:
+    """Strip the closers of the call's own object and list from broken arguments."""
+    text = text.strip().removesuffix("```").rstrip()
+    for opener, closer in (("[", "]"), ("{", "}")):
+        if text.endswith(closer) and text.count(closer) > text.count(opener):
+            text = text[:-1].rstrip(", \t\r\n")
+    return text
 
 
 def object_text(src: Source, pos: int, stop: Stop, mark: str = "") -> tuple[str, int]:
@@ -211,7 +228,15 @@ _BEHIND_UNKNOWN = tuple(
     f',"{key}":{opening}' for key in ("arguments", "parameters") for opening in ("{", '"{')
 )
 _SPACE_OR_QUOTE = str.maketrans({**dict.fromkeys(" \t\r\n"), "'": '"'})
+_PLAIN = ("```", "```json", "```xml")  # general fences, in which any JSON may stand
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
+_STOP = re.compile("```|</tool_call>")
+_TOOLS = "<tools>"
+# Some put each object there into an element of its own.
+_NEXT_IN_TOOLS = re.compile(r"(?:[\s,]|</?function>)*+(?=\{)")
+_IN_TOOLS = re.compile(r"\s*+<function>")
+_TOOLS_END = re.compile(r"(?:\s*+</function>)?+\s*+</tools>")
+_LEFT_OVER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=\n|\Z))?+")
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
@@ -239,18 +264,46 @@ def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
     return index == len(text) or (text[index] == "{" and follow(text, index + 1, tools))
 
 
-def _read_bare(src: Source, head: Head, stop: Stop) -> Reading:
-    return read_calls(src, head.end(), stop, partial(_shape, src.tools))
+def _read_bare(src: Source, start: int) -> Block | None:
+    """Read objects, lists and fences in a row, up to a tool's definition or any other text.
+
+    They must be the whole reply, unless they begin with a fence for calls such as ``tool_call``.
+    """
+
+    def read_one(pos: int) -> Reading:
+        reading = read_calls(src, pos, _STOP, partial(_shape, src.tools))
+        return reading and (reading[0], end_or(_LEFT_OVER.match(src.text, reading[1]), reading[1]))
+
+    calls, end = read_all(read_one, start)
+    marked = src.text.startswith(FENCES, start)
+    if not calls or not (marked or _is_whole(src, start, end)):
+        return None
+    return Block(end, tuple(calls))
 
 
 def _shape(tools: ToolSet, members: Members) -> list[Call]:
     return [] if is_definition(tools, members) else bare_envelope(members)
 
 
-def _read_in_tools(src: Source, head: Head, stop: Stop) -> Reading:
-    """Read a definition, which is no call, or a call among the definitions."""
-    reading = json_members(src, head.end())
-    return reading and (_shape(src.tools, reading[0]), reading[1])
+def _read_in_tools(src: Source, start: int) -> Block | None:
+    """Read the calls among the definitions in ``<tools>``, if that is the whole reply."""
+
+    def read_one(pos: int) -> Reading:
+        begun = _NEXT_IN_TOOLS.match(src.text, pos)
+        reading = json_members(src, begun.end()) if begun else None
+        return reading and (_shape(src.tools, reading[0]), reading[1])
+
+    calls, end = read_all(read_one, start + len(_TOOLS))
+    end = end_or(_TOOLS_END.match(src.text, end), end)
+    return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
+
+
+def _follow_in_tools(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether an object that may be a call follows ``<tools>``, or an element's begin there."""
+    rest = text[pos : pos + _WAITS].lstrip()
+    if "<function>".startswith(rest):
+        return True
+    return follow_list(text, end_or(_IN_TOOLS.match(text, pos), pos), tools)
 
 
 def _is_whole(src: Source, start: int, end: int) -> bool:
@@ -267,36 +320,9 @@ def _is_whole(src: Source, start: int, end: int) -> bool:
     )
 
 
-def _bare(
-    name: str, openers: tuple[str, ...], where: Where, follow: Follow, check: Check | None
-) -> Format:
-    return marked(
-        name,
-        openers,
-        "",
-        _read_bare,
-        stop="```|</tool_call>",
-        around=r"\]|</tool_call>|`{3,}+[ \t]*+(?=\n|\Z)",
-        where=where,
-        follow=follow,
-        check=check,
-    )
-
-
 FORMATS = (
-    _bare("json_fence", ("```", "```json", "```xml"), Where.FENCE, follow_list, _is_whole),
-    _bare("json_fence", FENCES, Where.FENCE, follow_list, None),
-    _bare("bare_json", ("{",), Where.JSON, follow, _is_whole),
-    _bare("bare_json", ("[",), Where.JSON, follow_list, _is_whole),
-    marked(
-        "bare_json",
-        ("<tools>",),
-        # Some put each object there into an element of its own.
-        r"(?:<tools>)?(?:[\s,]|</?function>)*+(?=\{)",
-        _read_in_tools,
-        "</(?:function|tools)>",
-        where=Where.JSON,
-        follow=follows(r"\s*+(?:\Z|[<\[{])"),
-        check=Source.is_whole_reply,
-    ),
+    Format("json_fence", (*_PLAIN, *FENCES), _read_bare, Where.FENCE, follow_list),
+    Format("bare_json", ("{",), _read_bare, Where.JSON, follow),
+    Format("bare_json", ("[",), _read_bare, Where.JSON, follow_list),
+    Format("bare_json", (_TOOLS,), _read_in_tools, Where.JSON, _follow_in_tools),
 )

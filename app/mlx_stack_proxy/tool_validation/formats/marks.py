@@ -14,23 +14,18 @@ from ...wire.json_text import write
 from ..tools import ToolSet
 from . import python_calls
 from .base import (
-    MAX_CALLS,
     Block,
-    Check,
     Format,
     Head,
     Reading,
     Source,
     Stop,
     Where,
-    begins_reply,
-    follows,
+    alternatives,
     json_object,
     marked,
-    named,
-    skip_space,
 )
-from .json_calls import object_text, read_json
+from .json_calls import read_json
 
 NAME = r"(?P<name>[^\s<>{}\[\]()\"'`,:=]{1,200})"
 
@@ -40,9 +35,8 @@ NAME = r"(?P<name>[^\s<>{}\[\]()\"'`,:=]{1,200})"
 
 def _json(name: str, opener: str, *ends: str, stop: str = "", head: str = "") -> Format:
     opening = re.escape(opener)
-    closers = "|".join(map(re.escape, ends))
     stops = f"{opening}|{re.escape(stop)}" if stop else opening
-    return marked(name, (opener,), head or opening, read_json, closers, stop=stops)
+    return marked(name, (opener,), head or opening, read_json, alternatives(*ends), stop=stops)
 
 
 _JSON_ROWS = (
@@ -96,7 +90,11 @@ def _python(name: str, opener: str, closer: str, head: str = "") -> Format:
     # A special token begins a call; prose may mention the other marks.
     follow = None if opener[:2] == "<|" else python_calls.follow
     head = head or re.escape(opener)
-    return marked(name, (opener,), head, python_calls.read_calls, re.escape(closer), follow=follow)
+
+    def body(src: Source, head: Head, stop: Stop) -> Reading:
+        return python_calls.read_calls(src, head.end())
+
+    return marked(name, (opener,), head, body, re.escape(closer), follow=follow)
 
 
 _PYTHON_ROWS = (
@@ -163,8 +161,7 @@ def _plamo(word: str) -> str:
 
 def _gemma(name: str, opener: str, end: str, mark: str) -> Format:
     head = rf"(?:{re.escape(opener)}|,)\s*+(?:call\s*+:\s*+)?{NAME}\s*+(?=\{{)"
-    body = partial(read_json, mark=mark)
-    return marked(name, (opener,), head, body, re.escape(end), follow=None)
+    return marked(name, (opener,), head, partial(read_json, mark=mark), re.escape(end))
 
 
 _NAMED_ROWS = (
@@ -217,7 +214,6 @@ _NAMED_ROWS = (
         r"<tool: function>\s*+(?P<name>[\w.-]{1,200}+)[ \t\n]",
         _read_only_parameter,
         "</tool>",
-        follow=None,
     ),
     marked(
         "functionary",
@@ -227,8 +223,8 @@ _NAMED_ROWS = (
         r"<\|eot_id\|>",
         stop="\n>>>",
         where=Where.LINE,
-        # `>>>` alone, or before a blank, is a quote or a Python prompt.
-        follow=follows(named("", r"\{")),
+        # `>>>` alone is a quote or a Python prompt.
+        follow=partial(python_calls.follow_name, brackets="{"),
     ),
     marked(
         "llama_function_tag",
@@ -246,7 +242,13 @@ _NAMED_ROWS = (
 # if an observation follows, the model has invented it and the rest.
 
 
-_FOLLOWS_ACTION = r"[^\n]{0,239}\Z|[ \t`*]*+(?P<name>[^\n]{0,199}?)[ \t\r`*]*+\n"
+def _follow_action(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether the rest of the line may be a tool's name."""
+    line, newline, _ = text[pos : pos + 240].partition("\n")
+    name = line.strip().strip("`*").strip()
+    return tools.tool_named(name) is not None if newline else len(line) < 240
+
+
 _OBSERVATION = re.compile(r"\s*+Observation\s*+:")
 _ACTION = marked(
     "react",
@@ -266,102 +268,5 @@ def _read_action(src: Source, start: int) -> Block | None:
     return block
 
 
-_REACT = Format("react", ("Action:",), _read_action, Where.LINE, follows(_FOLLOWS_ACTION))
-# Harmony (gpt-oss): `<|channel|>commentary to=functions.name<|message|>{…}<|call|>`. A message with
-# `to=` is a call. Others are reasoning (the analysis channel) or content.
-
-START = "<|start|>"
-CHANNEL = "<|channel|>"
-MESSAGE = "<|message|>"
-
-NAMELESS = "commentary"  # the name of a call that names no tool
-_CLOSERS = r"<\|(?:end|call|return)\|>"
-_ENDS = re.compile(_CLOSERS + r"|<\|(?:start|channel)\|>")
-_TO = re.compile(r"\bto=([^\s<]+)")
-_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
-_CLOSER = re.compile(r"\s*" + _CLOSERS)
-_FOLLOWS = follows(
-    r"\s*+(?:assistant)?+\s*+(?:\Z|[acft<][a-z=<|]{0,10}\Z|analysis|commentary|final|to=|<\|channel\|>)"
-)
-_HEADER = 400  # characters that the header before `<|message|>` may have
-
-
-def _follow_headless(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a message whose header the server took out begins the reply; not one of Glimmer's."""
-    return begins_reply(text, pos - len(MESSAGE)) and not text.startswith("<atem:", pos)
-
-
-def _read_harmony(src: Source, start: int) -> Block | None:
-    """Read all messages from here to the end of the reply.
-
-    The texts of the final channel and of commentary without ``to=`` become the block's text; the
-    analysis is dropped. A commentary that is an object is a call without its tool's name. If there
-    is no call, the last text stays, to be searched in its turn.
-    """
-    calls: list[Call] = []
-    texts: list[str] = []
-    end = start
-    last = start  # where the last text begins, or the last thought ends
-    for _ in range(4 * MAX_CALLS):
-        index = skip_space(src.text, end)
-        message = src.text.find(MESSAGE, index, index + _HEADER)
-        begun = index == start and begins_reply(src.text, start, src.floor)
-        if message < 0 or not (begun or src.text.startswith((START, CHANNEL), index)):
-            break
-        header = src.text[index:message]
-        body = message + len(MESSAGE)
-        to, channel = _TO.search(header), _CHANNEL.search(header)
-        stop = src.find_stop(_ENDS, body)
-        said = src.text[body:stop].strip()
-        lost = json_object(said) if channel and channel[1] == "commentary" else None
-        thinks = channel is not None and channel[1] == "analysis"
-        if to is not None:
-            arguments, stop = object_text(src, body, _ENDS)
-            calls.append(Call(to.group(1), arguments))
-        elif lost is not None:
-            calls.append(Call(src.tools.taker_of(lost) or NAMELESS, said))
-        elif (channel is not None and not thinks) or not header:
-            texts.append(said)
-        closer = _CLOSER.match(src.text, stop)
-        end = closer.end() if closer else stop
-        last = end if thinks else body
-    if calls:
-        return Block(end, tuple(calls), "\n\n".join(texts))
-    if end == start or not begins_reply(src.text, start, src.floor):
-        src.spend(end - start)
-        return None
-    return Block(last, (), "".join(f"{text}\n\n" for text in texts[:-1]), cleaned=True)
-
-
-# A reply may begin in the middle of its header, because the prompt ends with the speaker's role;
-# and some servers remove the tokens.
-
-
-def _is_header(src: Source, start: int, end: int) -> bool:
-    """Whether a header without tokens is glued to the thought before it, or begins the reply."""
-    is_glued = start > src.floor and not src.text[start - 1].isspace()
-    return is_glued or begins_reply(src.text, start, src.floor)
-
-
-def _bare_harmony(openers: tuple[str, ...], where: Where, check: Check | None) -> Format:
-    return marked(
-        "harmony",
-        openers,
-        r"(?:assistant)?(?:commentary )?to=functions\.(?P<name>[\w.-]++)\s*+"
-        r"(?:<\|channel\|>\w++\s*+)?(?:<\|constrain\|>\s*+)?(?:json|code)?\s*+(?:<\|message\|>\s*+)?(?=\{)",
-        read_json,
-        _CLOSERS,
-        stop=r"<\|(?:start|channel)\|>",
-        where=where,
-        follow=None,
-        check=check,
-    )
-
-
-HARMONY = (
-    Format("harmony", (CHANNEL, START), _read_harmony, follow=_FOLLOWS, cleans=True),
-    Format("harmony", (MESSAGE,), _read_harmony, follow=_follow_headless, cleans=True),
-    _bare_harmony(("to=functions.", "commentary to=functions."), Where.LINE, None),
-    _bare_harmony(("assistantcommentary to=functions.",), Where.MARK, _is_header),
-)
+_REACT = Format("react", ("Action:",), _read_action, Where.LINE, _follow_action)
 FORMATS = (*_JSON_ROWS, *_PYTHON_ROWS, *_NAMED_ROWS, _REACT)

@@ -7,45 +7,42 @@ They stand bare (Llama 3.2), in the marks of several formats, or, as Gemma 2/3 w
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 from ...wire.call import Call
 from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable, write
+from ..names import MAX_NAME
 from ..tools import ToolSet
 from .base import (
     BRACKETS,
     FENCES,
-    Follow,
+    Block,
     Format,
-    Head,
     Reading,
     Source,
-    Stop,
     Where,
     end_or,
-    fitting,
-    follows,
     json_members,
-    marked,
-    named,
+    json_object,
     read_all,
     skip_space,
 )
-from .tagged import typed_as
+from .tagged import typed, types_of
 
 NAME = re.compile(r"[^\W\d][\w.\-]*")
 _BETWEEN = re.compile(r"[\s,;]*")
 
 
-def read_calls(src: Source, head: Head, stop: Stop | None = None) -> Reading:
-    """Read the Python calls after a head, ``[a(x=1), b()]`` or ``a(x=1)``, and the index after.
+def read_calls(src: Source, pos: int) -> Reading:
+    """Read the Python calls from ``pos`` on, ``[a(x=1), b()]`` or ``a(x=1)``, and the index after.
 
     None if there is none, or if a list is not closed or holds anything but calls with literal
     arguments.
     """
     text = src.text
-    index = skip_space(text, head.end())
+    index = skip_space(text, pos)
     listed = text.startswith("[", index)
 
     def read_one(at: int) -> Reading:
@@ -66,10 +63,15 @@ def read_call(src: Source, pos: int) -> Reading:
         return None
     reader = JsonReader(src.text, opening, python=True)
     try:
-        bound = _bind(src, name[0], reader.arguments())
+        arguments = reader.arguments()
     except (Unreadable, RecursionError):
-        bound = None
-    if bound is None or BRACKETS & reader.used.keys():
+        arguments = None
+    bound = (
+        None
+        if arguments is None or BRACKETS & reader.used.keys()
+        else _bind(src, name[0], arguments)
+    )
+    if bound is None:
         src.spend(max(reader.position - pos, 0) + 1)
         return None
     # Llama 3.1 calls its built-in tools as `brave_search.call(query="…")`.
@@ -97,7 +99,27 @@ def _bind(src: Source, name: str, arguments: list[tuple[str | None, Any]]) -> di
     return {parameters[0]: value} if is_first else None
 
 
-follow = follows(named(r"\s*+", r"\("))
+def follow(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether a call of one of the tools may begin at ``pos``: its name, then a bracket."""
+    return follow_name(text, skip_space(text, pos), tools, "(")
+
+
+def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
+    """Whether a tool's name, then one of ``brackets``, stands at ``pos`` or may still come."""
+    name = NAME.match(text, pos)
+    if name is None:
+        return pos == len(text)
+    if name.end() == len(text):
+        return len(name[0]) <= MAX_NAME
+    index = skip_space(text, name.end())
+    bracket = index == len(text) or text[index] in brackets
+    return bracket and tools.tool_named(name[0].removesuffix(".call")) is not None
+
+
+def _read_list(src: Source, start: int) -> Block | None:
+    """Read ``[a(x=1), b()]``, or several such lists, if they are the whole reply."""
+    calls, end = read_all(partial(read_calls, src), start)
+    return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 
 
 # A call without any mark, which is the whole reply: `name(city="Paris")`, `call:name{city:Paris}`,
@@ -105,8 +127,6 @@ follow = follows(named(r"\s*+", r"\("))
 
 _CALL = "call:"
 _ARGUMENTS = re.compile(r"\s*+[({]\s*+(?:\Z|[\"'{}\[\])\d-]|[^\W\d]\w*+\s*+(?:[=:,)]|\Z))")
-_BARE_VALUES = re.compile(r"\{[^{}\[\]\"'\n]{1,1000}+\}")
-_BARE_VALUE = re.compile(r"(?<![\w.-])([\w.-]++)\s*+:\s*+([^,{}]++)")
 
 
 def follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
@@ -122,60 +142,83 @@ def follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
     return name[0] in tools and (index == len(text) or bool(_ARGUMENTS.match(text, name.end())))
 
 
-def _read_whole(src: Source, head: Head, stop: Stop) -> Reading:
-    """Read Python's arguments, JSON, or an object of bare values after a tool's name."""
-    if (reading := read_call(src, head.start("name"))) is not None:
-        return reading
-    if not src.text.startswith("{", head.end()):
+def _read_whole(src: Source, start: int) -> Block | None:
+    """Read calls of offered tools with arguments that they take, and nothing else.
+
+    They may stand in a fence.
+    """
+
+    def read_one(pos: int) -> Reading:
+        index = pos + len(_CALL) * src.text.startswith(_CALL, pos)
+        reading = read_call(src, index) or _read_object(src, index)
+        if reading is None:
+            return None
+        (call,), end = reading
+        arguments = json_object(call.arguments)
+        fits = arguments is not None and src.tools.takes(call.name, arguments)
+        return ([call], end_or(_NEXT.match(src.text, end), end)) if fits else None
+
+    fence = _OPENING.match(src.text, start)
+    calls, end = read_all(read_one, end_or(fence, start))
+    end = end_or(fence and _CLOSING.match(src.text, end), end)
+    return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
+
+
+_BARE_VALUES = re.compile(r"\{[^{}\[\]\"'\n]{1,1000}+\}")
+_BARE_VALUE = re.compile(r"(?<![\w.-])([\w.-]++)\s*+:\s*+([^,{}]++)")
+_NEXT = re.compile(r"\s*+(?:>>>)?+\s*+")
+
+
+def _read_object(src: Source, pos: int) -> Reading:
+    name = NAME.match(src.text, pos)
+    opening = skip_space(src.text, name.end()) if name else pos
+    if name is None or not src.text.startswith("{", opening):
         return None
-    if (members := json_members(src, head.end())) is not None:
-        return [Call(head["name"], write(members[0]))], members[1]
-    if (bare := _BARE_VALUES.match(src.text, head.end())) is None:
+    if (reading := json_members(src, opening)) is not None:
+        return [Call(name[0], write(reading[0]))], reading[1]
+    if (bare := _BARE_VALUES.match(src.text, opening)) is None:
         return None
-    pairs = ((pair[1], pair[2].strip()) for pair in _BARE_VALUE.finditer(bare[0]))
-    return [
-        Call(head["name"], write(typed_as(src.tools.schema_of(head["name"]), pairs)))
-    ], bare.end()
-
-
-_OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
-_CLOSING = r"```[ \t]*+(?=\n|\Z)"
-
-
-def _whole(openers: tuple[str, ...], where: Where, follow: Follow) -> Format:
-    """Make the row of calls that are the whole reply, bare or in a fence."""
-    return marked(
-        "bare_call", openers,
-        rf"(?:{_OPENING.pattern})?(?:{_CALL})?(?P<name>{NAME.pattern})\s*+",
-        fitting(_read_whole), ">>>", around=_CLOSING,
-        where=where, follow=follow, check=Source.is_whole_reply,
-    )  # fmt: skip
+    schema, values = src.tools.schema_of(name[0]), {}
+    for pair in _BARE_VALUE.finditer(bare[0]):
+        values[pair[1]] = typed(pair[2].strip(), types_of(schema.properties.get(pair[1])))
+    return [Call(name[0], write(values))], bare.end()
 
 
 # Its opener is an offered tool's name at the reply's beginning, so the row lists none.
-WHOLE = _whole((), Where.JSON, follow_whole)
+WHOLE = Format("bare_call", (), _read_whole, Where.JSON, follow_whole)
 
 # Code that only calls tools
 
+_OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
 # Code that may stand before a call: comments, `x =`, `print(`; and after it: `)`, `print(x)`.
 _STATEMENT = re.compile(r"(?:[\s;]|#[^\n]*+\n)*+(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
-# `tool_code = name(`, or `name(` on the next line.
-_FOLLOWS_CODE = rf"\s*+\Z|[ \t]*+[=:\n]{named(_STATEMENT.pattern, '[(]')}"
+_PRINTED = re.compile(r"\s*+\)?(?:\s*+print\(\s*+\w++\s*+\))?")
+_CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")
 
 
-def _is_closed(src: Source, start: int, end: int) -> bool:
-    """Whether code ends that has to: in a fence."""
-    text, fenced = src.text, src.text.startswith("```", start)
-    return not fenced or not text[end:].strip() or text[start:end].rstrip().endswith("```")
+def _read_code(src: Source, start: int) -> Block | None:
+    """Read the calls of a fence that holds only calls, or those after ``tool_code``."""
+    text = src.text
+
+    def read_one(pos: int) -> Reading:
+        reading = read_calls(src, end_or(_STATEMENT.match(text, pos), pos))
+        return reading and (reading[0], end_or(_PRINTED.match(text, reading[1]), reading[1]))
+
+    calls, end = read_all(read_one, end_or(_OPENING.match(text, start), start))
+    closed = _CLOSING.match(text, end)
+    if not calls or (closed is None and text.startswith("```", start)):
+        return None
+    return Block(closed.end() if closed else end, tuple(calls))
 
 
-def _code(openers: tuple[str, ...], where: Where, follow: Follow | None = None) -> Format:
-    """Make the row of code that calls tools, in a fence or after ``tool_code``."""
-    return marked(
-        "gemma_tool_code", openers, rf"(?:{_OPENING.pattern})?{_STATEMENT.pattern}", read_calls,
-        r"\)|print\(\s*+\w++\s*+\)", around=_CLOSING,
-        where=where, follow=follow, check=_is_closed,
-    )  # fmt: skip
+def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether ``tool_code = name(``, or ``name(`` on the next line, may call a tool."""
+    opening = _OPENING.match(text, pos - len("tool_code"))
+    statement = _STATEMENT.match(text, opening.end()) if opening else None
+    if statement is None:
+        return skip_space(text, pos) == len(text)
+    tail = text[statement.end() :]
+    return "print(".startswith(tail) or follow(text, statement.end(), tools)
 
 
 def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
@@ -185,11 +228,10 @@ def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 FORMATS = (
-    marked(
-        "pythonic", ("[",), "", read_calls,
-        where=Where.JSON, follow=follow, check=Source.is_whole_reply,
+    Format("pythonic", ("[",), _read_list, Where.JSON, follow),
+    Format("gemma_tool_code", FENCES, _read_code, Where.FENCE),
+    Format(
+        "bare_call", ("```python", "```py", "```"), _read_whole, Where.FIRST_FENCE, _follow_fenced
     ),
-    _code(FENCES, Where.FENCE),
-    _whole(("```python", "```py", "```"), Where.FENCE, _follow_fenced),
-    _code(("tool_code",), Where.LINE, follows(_FOLLOWS_CODE)),
-)  # fmt: skip
+    Format("gemma_tool_code", ("tool_code",), _read_code, Where.LINE, _follow_code),
+)

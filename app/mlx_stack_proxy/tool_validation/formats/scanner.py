@@ -9,9 +9,10 @@ Beyond ``MAX_JUDGED`` judgements the rest is taken as text, so a hostile reply c
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from ...wire.call import Call
+from msgspec import Struct
+
 from ...wire.thoughts import REASONING, REASONING_ENDS
 from ..names import MAX_NAME
 from ..tools import ToolSet
@@ -21,7 +22,6 @@ from .base import (
     TURN_END,
     VENDOR_MARK_BEGUN,
     Format,
-    Source,
     Where,
     after,
     begins_reply,
@@ -38,6 +38,7 @@ from .table import (
     SHOWN,
     TRIGGER,
     begins_calls,
+    may_become,
     own_tags,
 )
 from .tag_marks import TOOL
@@ -50,61 +51,70 @@ _LISTED = re.compile(rf"(?::|{TURN_END.pattern})\Z")
 _BARE = re.compile(r"\s*+(?:>(?=[{\[]))?+[{\[\w]")
 
 
-class Candidate(NamedTuple):
+class Candidate(Struct, frozen=True):
     """A place where a call may begin."""
 
     start: int  # index of the opener
-    end: int  # the index after it
+    length: int  # of the opener
     rows: tuple[Format, ...]  # the formats to try, in this order
     fence: str = ""  # the backticks of a code fence
 
 
-class Taken(NamedTuple):
-    """A stretch of text that is replaced by calls, and by the prose inside it."""
+@dataclass(slots=True)
+class _Skipped:
+    """A stretch of text that is not searched for calls."""
 
-    start: int
-    end: int
-    text: str
-    calls: list[Call]
+    end: re.Pattern[str]  # the last part of the stretch
+    partial: re.Pattern[str]  # the text's end, if it may be the beginning of `end`
+    reasoning: bool = False  # the stretch is reasoning: `floor` moves after it
 
 
-class Scanner(Source):
+class Scanner:
     """Walks over a text, which may grow, from one candidate to the next.
 
-    ``off``: names of formats to leave out. ``final``: the text is complete.
+    ``off``: names of formats to leave out.
     """
 
-    def __init__(
-        self, text: str, tools: ToolSet, off: frozenset[str] = frozenset(), *, final: bool = False
-    ) -> None:
-        super().__init__(text, tools)
-        self.final = final
-        self.pos = 0  # all text before this index is decided
-        self.end = -1  # index of the tokens that end the reply; -1: none do, as far as is known
-        self.taken: list[Taken] = []  # the calls so far, and the text that they replace
-        # Names of calls that no tool has: in a marked format or next to known calls; the first one
-        # without a mark.
-        self.unknown: dict[str, None] = {}
-        self.unoffered = ""
+    def __init__(self, text: str, tools: ToolSet, off: frozenset[str] = frozenset()) -> None:
+        self.text = text
         self._off = off
+        self.tools = tools
+        self.pos = 0  # all text before this index is decided
+        self.floor = 0  # index after the last call or reasoning; no decision looks before it
+        # Index after a tag that closes reasoning which no tag in this text opened: all text
+        # before it was reasoning. -1: none since the last time it was reset.
+        self.reasoning_end = -1
+        self.end = -1  # index of the tokens that end the reply; -1: none do, as far as is known
         self._shows_marks = False  # the decided text has marks in it: one at its end may be shown
-        self._skipped: re.Pattern[str] | None = None  # ends the stretch that `pos` is in
+        self._skipped: _Skipped | None = None  # the stretch that `pos` is in
+        # Index of a JSON value at the reply's beginning that is judged already; -1: none is.
+        self._judged_json = -1
         self._judgements = 0
 
-    def advance(self) -> Candidate | None:
+    def trim(self, keep: int) -> int:
+        """Forget the decided text but its last ``keep`` characters; return the number cut off."""
+        cut = max(self.pos - keep, 0)
+        self.text = self.text[cut:]
+        self.pos -= cut
+        self.floor = max(self.floor - cut, 0)
+        self.reasoning_end = max(self.reasoning_end - cut, -1)
+        self._judged_json = max(self._judged_json - cut, -1)
+        return cut
+
+    def advance(self, final: bool) -> Candidate | None:
         """Move ``pos`` to the next place where a call begins or may begin once more text has come.
 
-        Return the place if the text is complete and does not end before it.
+        ``final``: the text is complete; return the place as a candidate, None at the text's end.
+        If the text is still arriving, return None.
         """
-        final = self.final
         undecided_start = len(self.text) if final else -1
         while True:
-            if self._skipped is not None and not self._leave(self._skipped):
+            if self._skipped is not None and not self._leave(final):
                 return None
             if self._judgements > MAX_JUDGED:  # take the rest as text
                 self.pos = len(self.text)
                 return None
-            if (candidate := self._judge_bare()) is not None:
+            if (candidate := self._judge_json()) is not None:
                 return candidate if final else None
             match = self._next_mark()
             if undecided_start < self.pos:
@@ -113,31 +123,18 @@ class Scanner(Source):
             if match is None or match.start() >= undecided_start:
                 self.pos = undecided_start
                 return None
-            judgement = self._judge(match)
-            if not isinstance(judgement, int):
+            judgement = self._judge(match, final)
+            if judgement is None or isinstance(judgement, Candidate):
                 self.pos = match.start()
                 return judgement if final else None
-            self._judgements += 1
             self.pos = judgement
 
-    def reject(self, candidate: Candidate) -> None:
-        """Go on after the opener of a candidate that no format could read."""
-        self._judgements += 1
-        self.pos = candidate.end
-        self._shows_marks |= begins_calls(self.text[candidate.start : self.pos])
-        if candidate.fence:
-            self._skipped = _fence_end(candidate.fence)
-
-    def _leave(self, skipped: re.Pattern[str]) -> bool:
-        """Move to the end of the skipped stretch; False if that end has not come yet."""
-        match = skipped.search(self.text, self.pos)
-        if match is None or not match["end"]:
-            self.pos = len(self.text) if match is None or self.final else match.start()
+    @property
+    def idle(self) -> bool:
+        """Whether all text is decided, no stretch is skipped, and no bare JSON may begin here."""
+        if self.pos < len(self.text) or self._skipped is not None:
             return False
-        self.pos, self._skipped = match.end(), None
-        if match["end"] in REASONING.values():
-            self.floor = self.pos
-        return True
+        return not begins_reply(self.text, self.pos, self.floor)
 
     def _next_mark(self) -> re.Match[str] | None:
         """Return the next trigger; an element that no tool is named as is none."""
@@ -146,13 +143,58 @@ class Scanner(Source):
             match = TRIGGER.search(self.text, match.end())
         return match
 
+    def _judge_json(self) -> Candidate | None:
+        """Return a candidate for a call without a mark at the reply's beginning, else None."""
+        value = _BARE.match(self.text, self.pos)
+        start = value.end() - 1 if value else -1
+        if (
+            start < 0
+            or start == self._judged_json
+            or not begins_reply(self.text, start, self.floor)
+        ):
+            return None
+        is_json = self.text[start] in "{["
+        rows = ROWS[self.text[start]] if is_json else [WHOLE]
+        if formats := self._possible_formats(rows, start, start + is_json):
+            return Candidate(start, 1, formats)
+        self._judged_json = start
+        return None
+
+    def reject(self, candidate: Candidate) -> None:
+        """Go on after the opener of a candidate that no format could read."""
+        self._judgements += 1
+        self.pos = candidate.start + candidate.length
+        self._shows_marks |= begins_calls(self.text[candidate.start : self.pos])
+        if candidate.length == 1:
+            self._judged_json = candidate.start
+        if candidate.fence:
+            self._skipped = _fence_end(candidate.fence)
+
+    def extend(self, text: str) -> None:
+        """Append text that has arrived."""
+        self.text += text
+
+    def _leave(self, final: bool) -> bool:
+        """Move to the end of the skipped stretch; False if that end has not come yet."""
+        assert self._skipped is not None
+        end = self._skipped.end.search(self.text, self.pos)
+        if end is not None:
+            self.pos = end.end()
+            if self._skipped.reasoning:
+                self.floor = self.pos
+            self._skipped = None
+            return True
+        partial = None if final else self._skipped.partial.search(self.text, self.pos)
+        self.pos = partial.start() if partial else len(self.text)
+        return False
+
     def _beginning(self) -> int:
         """Return the index from which the text's end may be the beginning of an opener."""
         text, size = self.text, len(self.text)
         tag = text.rfind("<", max(self.pos, size - MAX_NAME - 2))
-        begun = text[tag:] if tag >= 0 else "-"  # no tag begins so
-        own = any(one.startswith(begun) for one in own_tags(self.tools.names))
-        if not own or not self._starts_line(tag):
+        if tag >= 0 and not may_become(own_tags(self.tools.names), text[tag:]):
+            tag = -1
+        if tag < 0 or not self._starts_line(tag):
             tag = size
         start = max(self.pos, size - LONGEST)
         while (match := BEGUN.search(text, start)) is not None:
@@ -165,82 +207,53 @@ class Scanner(Source):
     def _starts_line(self, index: int) -> bool:
         return context.starts_line(self.text, index, self.floor)
 
-    def _judge_bare(self) -> Candidate | None:
-        """Return a candidate for a call without a mark at the reply's beginning, else None."""
-        value = _BARE.match(self.text, self.pos)
-        start = value.end() - 1 if value else -1
-        if start < 0 or not begins_reply(self.text, start, self.floor):
-            return None
-        is_json = self.text[start] in "{["
-        rows = self._possible(
-            ROWS[self.text[start]] if is_json else [WHOLE], start, start + is_json
-        )
-        return Candidate(start, start + 1, rows) if rows else None
-
-    def _judge(self, match: re.Match[str]) -> Candidate | int | None:
+    def _judge(self, match: re.Match[str], final: bool) -> Candidate | int | None:
         """Return a candidate, or the index to go on from; None if more text must come first."""
-        word, (start, end) = match[0], match.span()
+        word, start, end = match.group(), match.start(), match.end()
         if word in FENCES:
-            return self._judge_fence(start)
-        if word not in KNOWN and TURN_END.fullmatch(word):
-            return self._judge_end(start)
+            return self._judge_fence(start, final)
         if word in REASONING_ENDS:
             if not context.closing_quote(self.text, start, self.floor):
-                self.floor = end  # no tag in the text began the reasoning: all before was thoughts
-                self.taken, self.unknown, self.unoffered, self.ends = [], {}, "", None
-            return end
-        if closer := REASONING.get(word) or SHOWN.get(word):
-            if not context.closing_quote(self.text, start, self.floor):
-                self._skipped = _up_to(closer)
-            return end
-        own = [TOOL] if word in own_tags(self.tools.names) else []
-        rows = self._possible([*own, *ROWS.get(word, ())], start, end)
-        if not rows:
+                self.reasoning_end = self.floor = end
+            return self._judged(end)
+        if word in REASONING or word in SHOWN:
+            return self._open(word, match)
+        if word not in KNOWN and TURN_END.fullmatch(word):
+            return self._judge_end(start, final)
+        is_own_tag = word in own_tags(self.tools.names)
+        rows = [*([TOOL] if is_own_tag else ()), *ROWS.get(word, ())]
+        formats = self._possible_formats(rows, start, end)
+        if not formats:
             self._shows_marks |= begins_calls(word)
-            return start + 1
-        closer = context.closer_at(self.text, start, self.final, self.floor)
+            return self._judged(start + 1)
+        closer = context.closer_at(self.text, start, final, self.floor)
+        if closer is None:
+            return Candidate(start, len(word), formats)
         if not closer:
-            return Candidate(start, end, rows) if closer is None else None
+            return None
         self._skipped = _up_to(closer)
-        return end
+        return self._judged(end)
 
-    def _judge_end(self, start: int) -> int | None:
+    def _judge_end(self, start: int, final: bool) -> int | None:
         """Cut tokens off that end the reply, unless the text speaks of them."""
         text, run_end = self.text, after(TURN_END, self.text, start, KNOWN)
-        rest = text[skip_space(text, run_end) :][:LONGEST]
-        may_end = not rest or (
-            not self.final
-            and (VENDOR_MARK_BEGUN.match(rest) or any(end.startswith(rest) for end in PLAIN_ENDS))
-        )
-        spoken_of = self._shows_marks or start == 0 or text[start - 1] == " "
+        index = skip_space(text, run_end)
+        may_end = index == len(text) or (not final and _may_end_turn(text, index))
+        spoken_of = start == 0 or text[start - 1] == " "
         if text[start - 1] == "\n":  # a list of tokens, or one that a colon announces
             before = text[max(0, start - LONGEST) : start].rstrip()
-            spoken_of |= "\n" in text[start:run_end] or _LISTED.search(before) is not None
-        if not may_end or spoken_of or context.closer_at(text, start, self.final, self.floor):
+            listed = "\n" in text[start:run_end] or _LISTED.search(before) is not None
+            spoken_of = spoken_of or listed
+        spoken_of = spoken_of or self._shows_marks
+        if not may_end or spoken_of or context.closer_at(text, start, final, self.floor):
             self._shows_marks = True
-            return run_end
-        if not self.final:
+            return self._judged(run_end)
+        if not final:
             return None
         self.end = start
         return len(text)
 
-    def _judge_fence(self, start: int) -> Candidate | int | None:
-        """Judge a code fence: a candidate if a fenced format may begin, else code to skip."""
-        fence = _FENCE.match(self.text, start)
-        if fence is None or not self._starts_line(start):
-            return start + 3
-        run, info, end = fence["run"], fence["info"].strip(), fence.end()
-        if end == len(self.text) and not self.final and len(info) < _INFO:
-            return None
-        if self.text.startswith("`", end):
-            return end  # inline code in three backticks
-        rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
-        if possible := self._possible(rows, start, end):
-            return Candidate(start, end, possible, run)
-        self._skipped = _fence_end(run)
-        return end
-
-    def _possible(self, rows: list[Format], start: int, end: int) -> tuple[Format, ...]:
+    def _possible_formats(self, rows: list[Format], start: int, end: int) -> tuple[Format, ...]:
         """Return the rows whose calls may begin here."""
         return tuple(
             row
@@ -248,19 +261,54 @@ class Scanner(Source):
             if (self.tools or row.cleans)
             and row.name not in self._off
             and (row.where is not Where.LINE or self._starts_line(start))
+            and (row.where is not Where.FIRST_FENCE or begins_reply(self.text, start, self.floor))
             and (row.follow is None or row.follow(self.text, end, self.tools))
         )
 
+    def _open(self, word: str, match: re.Match[str]) -> int:
+        """Skip the reasoning or shown text that a tag opens, unless the tag is only quoted."""
+        if not context.closing_quote(self.text, match.start(), self.floor):
+            closer = REASONING.get(word)
+            self._skipped = _up_to(closer or SHOWN[word], closer is not None)
+        return self._judged(match.end())
 
-def _up_to(closer: str) -> re.Pattern[str]:
+    def _judge_fence(self, start: int, final: bool) -> Candidate | int | None:
+        """Judge a code fence: a candidate if a fenced format may begin, else code to skip."""
+        fence = _FENCE.match(self.text, start)
+        if fence is None or not self._starts_line(start):
+            return self._judged(start + 3)
+        run, info, end = fence.group("run"), fence.group("info").strip(), fence.end()
+        if end == len(self.text) and not final and len(info) < _INFO:
+            return None
+        if self.text.startswith("`", end):
+            return self._judged(end)  # inline code in three backticks
+        rows = ROWS.get("```" + info.lower(), []) if run[0] == "`" else []
+        if formats := self._possible_formats(rows, start, end):
+            return Candidate(start, end - start, formats, run)
+        self._skipped = _fence_end(run)
+        return self._judged(end)
+
+    def _judged(self, end: int) -> int:
+        self._judgements += 1
+        return end
+
+
+def _may_end_turn(text: str, index: int) -> bool:
+    """Whether the text's end, from ``index`` on, may go on as a token that ends a turn."""
+    begun = text[index : index + LONGEST]
+    return bool(VENDOR_MARK_BEGUN.match(begun)) or any(end.startswith(begun) for end in PLAIN_ENDS)
+
+
+def _up_to(closer: str, reasoning: bool = False) -> _Skipped:
     """Skip up to ``closer``; if that is a single character, at most to the line's end."""
-    if len(closer) == 1:
-        return re.compile(f"(?P<end>[{re.escape(closer)}\n])")
-    begun = "|".join(re.escape(closer[:size]) for size in range(len(closer) - 1, 0, -1))
-    return re.compile(rf"(?P<end>{re.escape(closer)})|(?:{begun})\Z")
+    end = re.escape(closer) if len(closer) > 1 else f"[{re.escape(closer)}\n]"
+    beginnings = "|".join(re.escape(closer[:size]) for size in range(len(closer), -1, -1))
+    return _Skipped(re.compile(end), re.compile(rf"(?:{beginnings})\Z"), reasoning)
 
 
-def _fence_end(run: str) -> re.Pattern[str]:
+def _fence_end(run: str) -> _Skipped:
     mark = re.escape(run[0])
-    end = rf"{mark}{{{len(run)},}}[ \t]*(?=\n)"
-    return re.compile(rf"^[ \t]*(?:(?P<end>{end})|{mark}*[ \t]*\Z)", re.MULTILINE)
+    return _Skipped(
+        re.compile(rf"^[ \t]*{mark}{{{len(run)},}}[ \t]*(?=\n)", re.MULTILINE),
+        re.compile(rf"^[ \t]*{mark}*[ \t]*\Z", re.MULTILINE),
+    )

@@ -4,25 +4,27 @@ If several formats share an opener, they are tried in this order, and the first 
 wins.
 
 The scanner searches a text by ``TRIGGER`` for all words that begin a call, reasoning or shown text,
-and for each tag that may be a tool's own element.
+and for each tag that may be a tool's own element. ``may_become`` tells by a lookup in a sorted list
+whether the end of a text is the beginning of such a word.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
 from typing import Final
 
 from ...wire.thoughts import REASONING, REASONING_ENDS
-from . import json_calls, marks, python_calls, tag_marks
+from . import harmony, json_calls, marks, python_calls, tag_marks
 from .base import LONGEST_MARK, PLAIN_ENDS, VENDOR_MARK, VENDOR_MARK_BEGUN, Format, Where
 
 FORMATS: tuple[Format, ...] = (
     *marks.FORMATS,
     *tag_marks.FORMATS,
-    *marks.HARMONY,
+    *harmony.FORMATS,
     *python_calls.FORMATS,
     *json_calls.FORMATS,
 )
@@ -63,15 +65,10 @@ LINE_STARTS: Final = {
 LINE_STARTS.update("`~")
 
 
-def _one_of(words: Iterable[str], optional: str = "") -> str:
-    """Return a pattern for the longest of these words, in which each letter is tried once.
-
-    ``optional``: "?" for a pattern that also matches what a word may begin with.
-    """
+def _one_of(words: Iterable[str]) -> str:
+    """Return a pattern for the longest of these words, in which each letter is tried once."""
     return "|".join(
-        f"{re.escape(initial)}(?:{_one_of((word[1:] for word in group), optional)}){optional}"
-        if initial
-        else ""
+        f"{re.escape(initial)}(?:{_one_of(word[1:] for word in group)})" if initial else ""
         for initial, group in groupby(sorted(words, reverse=True), key=lambda word: word[:1])
     )
 
@@ -80,8 +77,17 @@ def _one_of(words: Iterable[str], optional: str = "") -> str:
 TRIGGER: Final = re.compile(rf"{_one_of(WORDS)}|<(?P<tag>[A-Za-z_][\w.-]{{0,199}}+>)|{VENDOR_MARK}")
 
 
+def _beginnings(words: Iterable[str]) -> str:
+    """Return a pattern for what one of these words may begin with."""
+    groups = groupby(sorted(filter(None, words)), key=lambda word: word[0])
+    return "|".join(
+        f"{re.escape(initial)}(?:{_beginnings(word[1:] for word in group)})?"
+        for initial, group in groups
+    )
+
+
 # Where the text's end may be the beginning of a trigger.
-BEGUN: Final = re.compile(rf"(?:{_one_of(WORDS, '?')})\Z|{VENDOR_MARK_BEGUN.pattern}")
+BEGUN: Final = re.compile(rf"(?:{_beginnings(WORDS)})\Z|{VENDOR_MARK_BEGUN.pattern}")
 # Two quick tests for plain prose: text that they don't match holds none of the words and does not
 # end in the beginning of one. A word that begins with a letter shows by its first four, and one
 # that counts at the start of a line only where a line may start. `SIGN` is enough where no tool is
@@ -106,8 +112,14 @@ SPECIAL: Final = re.compile(
 
 @lru_cache(maxsize=256)
 def own_tags(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the tags of the tools whose own elements may be calls."""
-    return tuple(f"<{name}>" for name in names if tag_marks.OWN_NAME.match(name))
+    """Return the sorted tags of the tools whose own elements may be calls."""
+    return tuple(sorted(f"<{name}>" for name in names if tag_marks.OWN_NAME.match(name)))
+
+
+def may_become(words: Sequence[str], begun: str) -> bool:
+    """Whether one of the sorted ``words`` begins with ``begun``."""
+    index = bisect_left(words, begun)
+    return index < len(words) and words[index].startswith(begun)
 
 
 def begins_calls(mark: str) -> bool:

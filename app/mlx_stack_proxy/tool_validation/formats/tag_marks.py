@@ -12,8 +12,10 @@ import re
 from ...wire.call import Call
 from ...wire.json_text import write
 from ..tools import ToolSet
+from . import python_calls
 from .base import (
     LITTER,
+    NEVER,
     Block,
     Format,
     Head,
@@ -23,14 +25,13 @@ from .base import (
     Where,
     after,
     end_or,
-    fitting,
-    follows,
+    json_object,
     marked,
-    named,
+    one_of,
     skip_space,
 )
 from .marks import DEEPSEEK_BEGIN, DEEPSEEK_CALL, DEEPSEEK_SEP, NAME
-from .tagged import Tags, typed_as
+from .tagged import Tags, typed, types_of
 
 _QUOTED = r"\"[^\"\n]*+\"|'[^'\n]*+'|[^\s>]++"
 _NAMED = rf"name\s*+=\s*+(?P<name>{_QUOTED})"
@@ -113,9 +114,16 @@ _BARE_INVOKE = marked(
 )
 
 
+def _follow_quoted(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether a tool's name may follow, in quotes or not."""
+    index = skip_space(text, pos)
+    return python_calls.follow_name(text, index + text.startswith(('"', "'"), index), tools, "\"'>")
+
+
 # Muse Glimmer writes its reply's receiver first. What it tells the user may show a call.
 _ATEM = _invoke("glimmer", ("<|message|>",))
 _RECEIVER = re.compile(r"(?:to=(?P<to>[^\s<]{0,200}+))?<\|message\|>\s*+(?=<atem:)")
+_RECEIVER_NAME = re.compile(r"[^\s<]{0,200}+")
 _MESSAGE_END = re.compile(r"\s*+(?:<\|(?:eot|eom|start)\|>|\Z)")
 
 
@@ -128,17 +136,28 @@ def _read_message(src: Source, start: int) -> Block | None:
     return block if _MESSAGE_END.match(src.text, block.end) else Block(block.end, ())
 
 
+def _follow_receiver(text: str, pos: int, tools: ToolSet) -> bool:
+    """Whether a message may begin after ``to=``: a receiver, then the token."""
+    return one_of(text, end_or(_RECEIVER_NAME.match(text, pos), pos), ("<|message|>",))
+
+
+def _follow_message(text: str, pos: int, tools: ToolSet) -> bool:
+    return one_of(text, skip_space(text, pos), ("<atem:",)) or skip_space(text, pos) == len(text)
+
+
 # Pairs of a key and a value: GLM, LongCat and Hunyuan; Hunyuan 4 adds a suffix to each tag.
 
 
 def _pairs(name: str, openers: tuple[str, ...], prefix: str = "") -> Format:
     """Make a row; the call's tag holds the name. A key without a value counts as not given."""
-    parameter = (
-        rf"<(?P<tag>{prefix}arg_key)(?P<suffix>:\w++)?>(?P<key>[^<]{{0,200}}+)"
-        rf"(?:</{prefix}arg_key(?::\w++)?>)?\s*+(?:<{prefix}arg_value(?::\w++)?>"
-        rf"|(?P<valueless>(?=<{prefix}arg_key|</{prefix}tool_call)))?"
+    key = rf"<(?P<tag>{prefix}arg_key)(?P<suffix>:\w++)?>(?P<key>[^<]{{0,200}}+)"
+    end = rf"(?:</{prefix}arg_key(?::\w++)?>)?\s*+"
+    tags = Tags(
+        re.compile(rf"{key}{end}(?:<{prefix}arg_value(?::\w++)?>)?"),
+        f"</{prefix}arg_value{{suffix}}>",
+        "none",
+        valueless=re.compile(rf"{key}{end}(?=<{prefix}arg_key|</{prefix}tool_call)"),
     )
-    tags = Tags(re.compile(parameter), f"</{prefix}arg_value{{suffix}}>", "none")
     return marked(
         name,
         openers,
@@ -151,16 +170,17 @@ def _pairs(name: str, openers: tuple[str, ...], prefix: str = "") -> Format:
     )
 
 
-_PAIRS = re.compile(r"""(?:\s*+[\w.-]++=(?:"(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|[^\s<]++))*+""")
-_PAIR = re.compile(r"""(?<![\w.-])([\w.-]++)=(?:(["'])((?:(?!\2)[^\\]|\\.)*+)\2|([^\s<]++))""")
+_PAIR = re.compile(r"""\s*+([\w.-]++)=("(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|[^\s<]++)""")
 
 
 def _read_words(src: Source, head: Head, stop: Stop) -> Reading:
     """Read ``key=value key=value``, as models write in GLM's tag."""
-    end = end_or(_PAIRS.match(src.text, head.end()), head.end())
-    found = _PAIR.finditer(src.text, head.end(), end)
-    pairs = ((pair[1], pair[3] or pair[4] or "") for pair in found)
-    values = typed_as(src.tools.schema_of(head["name"]), pairs)
+    schema, end = src.tools.schema_of(head["name"]), head.end()
+    values: dict[str, object] = {}
+    while (pair := _PAIR.match(src.text, end)) is not None:
+        raw = pair[2][1:-1] if pair[2][0] in "\"'" else pair[2]
+        values[pair[1]] = typed(raw, types_of(schema.properties.get(pair[1])))
+        end = pair.end()
     return [Call(head["name"], write(values))], end
 
 
@@ -203,8 +223,8 @@ FORMATS = (
     Format("minimax_m2_invoke", _BARE_TAGS, _BARE_INVOKE.read, Where.LINE),
     _invoke("deepseek_dsml", _IN_TOKENS),
     _invoke("invoke_xml", _INVOKES),
-    Format("glimmer", ("to=",), _read_message, Where.LINE, follows(r"[^\s<]{0,200}+(?:\Z|<)")),
-    Format("glimmer", ("<|message|>",), _read_message, follow=follows(r"\s*+(?:\Z|<)")),
+    Format("glimmer", ("to=",), _read_message, Where.LINE, _follow_receiver),
+    Format("glimmer", ("<|message|>",), _read_message, follow=_follow_message),
     _pairs("glm", ("<tool_call>",)),
     marked(
         "glm",
@@ -255,7 +275,7 @@ FORMATS = (
         rf"<{_WRAPPER}\s++{_NAMED}\s*+>",
         _ELEMENTS.read,
         rf"</(?:arguments|parameters|{_WRAPPER})>",
-        follow=follows(named(r"\s*+[\"']?", "[\"'>]")),
+        follow=_follow_quoted,
     ),
 )
 
@@ -267,32 +287,33 @@ FORMATS = (
 # A name of two words: words and HTML elements of one are too common in texts.
 OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
 
+_OPENING = re.compile(_OWN)
 
-def _ends_element(src: Source, start: int, end: int) -> bool:
-    """Whether an element is closed or ends the text, and is no part of a document's element."""
-    text, tag = src.text, src.text[start + 1 : src.text.index(">", start)]
-    if not text.endswith(f"</{tag}>", start, end) and text[end:].strip():
-        return False
-    return not text.startswith("</", skip_space(text, after(LITTER, text, end)))
+
+def _read_tool(src: Source, start: int) -> Block | None:
+    """Read a tool's own element with all required parameters."""
+    text, tag = src.text, _OPENING.match(src.text, start)
+    if tag is None or (start and text[start - 1] not in "\n>"):
+        return None
+    reading = _ELEMENTS.read(src, tag, re.compile(NEVER))
+    arguments = json_object(reading[0][0].arguments) if reading else None
+    if reading is None or arguments is None or not src.tools.takes(tag[1], arguments):
+        return None
+    calls, end = reading
+    if not text.endswith(f"</{tag[1]}>", 0, end) and text[end:].strip():
+        return None
+    if text.startswith("</", skip_space(text, after(LITTER, text, end))):
+        return None  # the element is a part of a document's element
+    return Block(end, tuple(calls))
 
 
 def _follow_tool(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether JSON, a parameter, or the element's end follows a tool's opening tag."""
     name = text[text.rindex("<", 0, pos) + 1 : pos - 1]
-    begins = ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in tools.parameters(name)))
     index = skip_space(text, pos)
-    tail = text[index : index + max(map(len, begins))]
-    begun = index + len(tail) == len(text) and any(word.startswith(tail) for word in begins)
-    return begun or text.startswith(begins, index)
+    keys = tools.parameters(name)
+    return one_of(text, index, ("{", f"</{name}>", "<parameter ", *(f"<{key}>" for key in keys)))
 
 
 # The openers are the tags of the request's tools, so the row lists none: `table.own_tags`.
-TOOL = marked(
-    "xml_elements",
-    (),
-    rf"(?<![^\n>]){_OWN}",
-    fitting(_ELEMENTS.read),
-    where=Where.LINE,
-    follow=_follow_tool,
-    check=_ends_element,
-)
+TOOL = Format("xml_elements", (), _read_tool, Where.LINE, _follow_tool)

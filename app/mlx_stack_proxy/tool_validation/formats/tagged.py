@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +22,6 @@ from ...wire.call import Call
 from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable
 from ..repair.variants import is_of_type, kinds, variants
-from ..schemas import CompiledSchema
 from .base import BRACKETS, NEVER, Head, Reading, Source, Stop, object_of, skip_space
 from .json_calls import object_text
 
@@ -39,7 +38,7 @@ class Tags:
 
     # An opening tag, with the groups `tag` (the element's name), `key` (the parameter's name; None:
     # the same as `tag`), and optionally `kind` (the tag's word on the value: "true" or "string"
-    # for text) and `valueless` (the parameter has no value, and counts as missing).
+    # for text).
     parameter: re.Pattern[str]
     closer: str = "</{}>"  # the closing tag; `{}` stands for the element's name
     # What is removed around a value. "line": one line break on each side. "lines": the same, but
@@ -49,6 +48,7 @@ class Tags:
     known_only: bool = False  # leave out parameters that the tool does not have
     named: bool = False  # each parameter's element has the parameter's name
     nested: bool = False  # a list or object is written as elements inside the element
+    valueless: re.Pattern[str] | None = None  # a parameter without a value, which counts as missing
 
     def read(self, src: Source, head: Head, stop: Stop) -> Reading:
         """Read the parameters after a call's opening tag, and the index after them.
@@ -80,10 +80,11 @@ class Tags:
         body = _Body(src, self, stop, name)
         values: list[tuple[str, object]] = []
         index, end, closed = skip_space(text, pos), pos, True
-        while (match := self.parameter.match(text, index)) is not None:
-            if match.groupdict().get("valueless") is not None:
+        while True:
+            while self.valueless and (match := self.valueless.match(text, index)) is not None:
                 end = index = match.end()
-                continue
+            if (match := self.parameter.match(text, index)) is None:
+                break
             key = key_of(match, body.properties)
             raw, end, closed = body.value(match)
             index = skip_space(text, end)
@@ -274,11 +275,6 @@ def typed(raw: str, allowed: Set[str]) -> Any:
     if "integer" in allowed and "number" not in allowed and isinstance(value, float):
         return int(value)
     return value
-
-
-def typed_as(schema: CompiledSchema, pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return the values that these names' texts stand for, by a tool's schema."""
-    return {key: typed(raw, types_of(schema.properties.get(key))) for key, raw in pairs}
 
 
 def types_of(schema: Any) -> Set[str]:
