@@ -67,7 +67,7 @@ def test_keys_that_are_no_strings() -> None:
 def test_a_word_that_yaml_reads_as_something_else(path: str, value: object, read: str) -> None:
     """`tiers: {1: , on: }` names tiers, because keys are always words; `chain: [1, on]` doesn't."""
     place, _, said = read.partition(": ")
-    sentence = f"{path}{place}: must be a word: put it in quotes, because YAML reads it as {said}"
+    sentence = f"{path}{place}: must be a text: put it in quotes, because it reads as {said}"
     assert problems(at(path, value)) == [sentence]
 
 

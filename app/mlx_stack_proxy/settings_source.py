@@ -350,8 +350,8 @@ def _sentence(error: Any, other_names: Mapping[str, str]) -> str:
     # The value may be an API key, or (with an `@`) a URL with a password.
     is_secret = any("key" in str(part) for part in path) or "@" in str(value)
     if kind == "string_type" and isinstance(value, (bool, int, float)):
-        read = "" if is_secret else f", because YAML reads it as {str(value).lower()}"
-        return f"{dotted}: must be a word: put it in quotes{read}"
+        read = "" if is_secret else f", because it reads as {str(value).lower()}"
+        return f"{dotted}: must be a text: put it in quotes{read}"
     suffix = "" if is_secret or isinstance(value, (dict, list)) else f", not {value!r}"
     if kind == "literal_error" and isinstance(value, str) and not is_secret:
         near = nearest(value, re.findall(r"'([^']*)'", error["ctx"]["expected"]))

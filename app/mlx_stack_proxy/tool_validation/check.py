@@ -217,7 +217,7 @@ class _Check:
         """Return ``{}`` for a call without arguments, if its schema allows that."""
         if self.options.repair and not self.failures and self.schema.accepts({}):
             self.rules.append("empty_arguments")
-        elif not self.schema.required:
+        elif not (self.schema.required and self.options.validate_schema):
             raise Unreadable("invalid_json", "are empty; send {} if there are none")
         else:
             self._explain({}, MAX_FAILURES)

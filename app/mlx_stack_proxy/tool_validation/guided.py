@@ -12,11 +12,11 @@ result is checked like any other call, so that a limit that was left out still c
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import orjson
-from pydantic_core import from_json
 
 from ..engine.request import Request
 from ..wire.fields import FRAME
@@ -33,6 +33,7 @@ MAX_TOOLS: Final = 32
 MAX_SCHEMA: Final = 24_000  # bytes of all schemas together: a server compiles them for each call
 MAX_ARGUMENTS: Final = 8_000  # bytes of one tool's schema; of a larger one, only "an object" stays
 _ANY: Final = {"type": ["string", "number", "boolean", "object", "array", "null"]}
+_BEGUN_ANSWER: Final = re.compile(r'\s*+\{\s*+"answer"\s*+:\s*+"')
 
 Schema = dict[str, Any]
 
@@ -82,14 +83,23 @@ def read_reply(text: str) -> tuple[bool, str | None]:
     text = after_thoughts(text).strip()
     members = json_object(text)
     if members is None:
-        try:
-            begun = from_json(text, allow_partial="trailing-strings")
-        except ValueError:
-            begun = None
-        members = begun if isinstance(begun, dict) and ANSWER in begun else {}
+        begun = _BEGUN_ANSWER.match(text)
+        return begun is not None, _decoded(text[begun.end() :]) if begun else None
     obeyed = members.keys() in ({"name", "arguments"}, {CALLS}, {ANSWER})
     answer = members.get(ANSWER) if len(members) == 1 else None
     return obeyed, answer if isinstance(answer, str) else None
+
+
+def _decoded(begun: str) -> str:
+    """Decode a JSON string that was cut; half an escape at its end is left out."""
+    for cut in range(12):  # an escaped surrogate pair has 12 characters
+        try:
+            text = str(json.loads(f'"{begun[: len(begun) - cut]}"', strict=False))
+        except ValueError:
+            continue
+        if not ("\ud800" <= text[-1:] < "\udc00"):  # half a pair
+            return text
+    return begun
 
 
 def _calls(tools: ToolSet, choice: ToolChoice, meant: Sequence[str]) -> Iterator[Schema]:

@@ -20,7 +20,7 @@ from .conftest import MakeSpec, Stack, members, mentioning, until
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "PROGRESS_SECONDS", 0.1)
     monkeypatch.setattr(supervisor, "HEALTH_SECONDS", 0.1)
-    monkeypatch.setattr(supervisor, "RESTART_SECONDS", 0.05)
+    monkeypatch.setattr(supervisor, "FIRST_DELAY_SECONDS", 0.05)
 
 
 def serving(spec: ChildSpec) -> int:

@@ -22,7 +22,7 @@ from ...printable import printable
 from .. import CommandError
 from ..prober import brief, fetch, one_token
 from . import guarded_process
-from .children import ChildSpec
+from .children import START_SECONDS, ChildSpec
 from .run_directory import shown
 
 ASK_SECONDS = 0.2  # between questions to a child that starts: they are cheap
@@ -31,7 +31,9 @@ PROGRESS_SECONDS = 10.0  # between two lines about a child that isn't ready yet
 HEALTH_SECONDS = 10.0  # between questions to a child that runs
 # Unanswered questions in a row after which a child hangs: some 90 s. A busy one answers in between.
 MOST_UNANSWERED = 6
-RESTART_SECONDS = 3.0  # before a restart, so that a child that can't start costs little
+FIRST_DELAY_SECONDS = 1.0  # before a restart; doubled each time, so that loading again costs little
+LONGEST_DELAY_SECONDS = 30.0
+STEADY_SECONDS = 60.0  # a child that was ready for so long gets the first delay again
 TAIL_LINES = 15  # of the log, when a child doesn't start
 
 
@@ -98,7 +100,7 @@ class Supervisor:
 
     async def _keep(self, spec: ChildSpec, ready: asyncio.Event) -> None:
         """Start a child again and again. Raises :class:`StartFailed` if it never was ready."""
-        log, again = shown(spec.log_file), ""
+        log, again, delay = shown(spec.log_file), "", FIRST_DELAY_SECONDS
         self._console.child(spec.name, "starting", f"{spec.what}; log: {log}")
         while True:
             begun, process = time.monotonic(), None
@@ -106,14 +108,19 @@ class Supervisor:
                 process = await guarded_process.start(
                     spec.command, spec.environment, spec.directory, spec.log_file, self._lifeline
                 )
-                reason = await _first(_ended(process), self._until_ready(spec))
+                reason = await _first(
+                    _ended(process), self._until_ready(spec, loaded=ready.is_set())
+                )
                 after = f"after {time.monotonic() - begun:.1f} s"
                 if reason:
                     reason += f", {after}"
                 else:
                     self._console.child(spec.name, "ready", again + after)
                     ready.set()
+                    ready_at = time.monotonic()
                     reason = await _first(_ended(process), _illness(spec))
+                    if time.monotonic() - ready_at >= STEADY_SECONDS:
+                        delay = FIRST_DELAY_SECONDS
             except OSError as error:
                 reason = f"it can't be run: {error}"
             finally:
@@ -122,19 +129,22 @@ class Supervisor:
             if not ready.is_set():
                 head = f"{spec.name} did not start: {reason}. The end of its log, {log}:"
                 raise StartFailed("\n    ".join([head, *tail(spec.log_file)]))
-            text = f"{reason}; restarting in {RESTART_SECONDS:.0f} s; log: {log}"
+            text = f"{reason}; restarting in {delay:.0f} s; log: {log}"
             self._console.child(spec.name, "died", text)
-            await asyncio.sleep(RESTART_SECONDS)
-            again = "again, "
+            await asyncio.sleep(delay)
+            delay, again = min(2 * delay, LONGEST_DELAY_SECONDS), "again, "
 
-    async def _until_ready(self, spec: ChildSpec) -> str:
+    async def _until_ready(self, spec: ChildSpec, *, loaded: bool = False) -> str:
         """Wait until a child is ready, with a line now and then; return "", or why it isn't.
+
+        ``loaded``: it was ready before, so that its model needs no download any more.
 
         A model server is asked for a token, which waits until the model is loaded and takes the
         extra time of the first reply: it answers its path while it loads. Another answer than 200
         means that its model can't be used.
         """
         begun, answer = time.monotonic(), "no answer yet"
+        limit = spec.start_limit or (START_SECONDS if loaded else None)
         waiting_for = "its model's first token" if spec.model else f"GET {spec.url}"
         asking: asyncio.Task[tuple[int, str]] | None = None
         shown_at = begun + PROGRESS_SECONDS
@@ -150,9 +160,8 @@ class Supervisor:
                     if spec.model and status:
                         return f"its first question got {answer}"
                     await asyncio.sleep(ASK_SECONDS)
-                if spec.start_limit is not None and seconds >= spec.start_limit:
-                    limit = f"not ready after {spec.start_limit:.0f} s"
-                    return f"{limit} (for {waiting_for} ({answer}))"
+                if limit is not None and seconds >= limit:
+                    return f"not ready after {limit:.0f} s (for {waiting_for} ({answer}))"
                 if begun + seconds >= shown_at:
                     text = f"{seconds:.0f} s, for {waiting_for} ({answer})"
                     self._console.child(spec.name, "waiting", text)

@@ -173,7 +173,9 @@ class Launchd(Manager):
     def _start(self, url: str) -> None:
         if not self.until(f"nothing answers at {url}", lambda: not answers(url), 0):
             raise CommandError(f"{url} answers, though the service is stopped: another process?")
-        self.runs("launchctl", "enable", self._target)
+        enable = ("launchctl", "enable", self._target)
+        if not self.runs(*enable):
+            raise CommandError(f"`{shlex.join(enable)}` failed")
         load = ("launchctl", "bootstrap", self._domain, str(self.definition))
         for tries_left in reversed(range(TRIES)):
             if self.runs(*load):
@@ -255,7 +257,8 @@ class Systemd(Manager):
         for words in (("daemon-reload",), ("enable", UNIT)):
             if not self.runs(*self._systemctl, *words):
                 hint = _NO_USERS_SYSTEMD if self._user else _NO_SYSTEMD
-                raise CommandError(f"`{shlex.join([*self._systemctl, *words])}` failed: {hint}")
+                failed = f"`{shlex.join([*self._systemctl, *words])}` failed"
+                raise CommandError(f"{failed}: {hint}" if "daemon-reload" in words else failed)
         user = getpass.getuser()
         # Without lingering the service would end with the user's last session.
         lingers = not self._user or (LINGERING / user).exists()
