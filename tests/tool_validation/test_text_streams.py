@@ -161,6 +161,9 @@ TEXTS = st.lists(PIECES, max_size=8).map("".join)
 
 @given(TEXTS, st.lists(st.integers(0, 600), max_size=30))
 @example("Hello.</s>", [])
+@example('call:find_book{title:"Momo",year:1973}', [5])
+@example('tool_code\nfound = find_book(title="Momo", year=1973)', [16])
+@example(f'"<tool_call>find_book}}<tool_call>\n{JSON}\n</tool_call>', [21])
 def test_any_text_cut_anywhere(text: str, cuts: list[int]) -> None:
     assert_even(text, cuts)
     assert_even(text, list(range(len(text))))

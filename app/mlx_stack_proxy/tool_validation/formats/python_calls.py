@@ -131,7 +131,7 @@ _ARGUMENTS = re.compile(r"\s*+[({]\s*+(?:\Z|[\"'{}\[\])\d-]|[^\W\d]\w*+\s*+(?:[=
 
 def follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether the name of an offered tool, and then its arguments, may begin at ``pos``."""
-    if len(text) - pos < len(_CALL) and _CALL.startswith(text[pos:]):
+    if len(text) - pos <= len(_CALL) and _CALL.startswith(text[pos:]):
         return True
     name = NAME.match(text, pos + len(_CALL) * text.startswith(_CALL, pos))
     if name is None:
@@ -192,6 +192,7 @@ WHOLE = Format("bare_call", (), _read_whole, Where.JSON, follow_whole)
 _OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
 # Code that may stand before a call: comments, `x =`, `print(`; and after it: `)`, `print(x)`.
 _STATEMENT = re.compile(r"(?:[\s;]|#[^\n]*+\n)*+(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
+_WORD_BEGUN = re.compile(r"\w*+[ \t]*+\Z")  # `print`, or `x` of `x =`
 _PRINTED = re.compile(r"\s*+\)?(?:\s*+print\(\s*+\w++\s*+\))?")
 _CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")
 
@@ -217,8 +218,8 @@ def _follow_code(text: str, pos: int, tools: ToolSet) -> bool:
     statement = _STATEMENT.match(text, opening.end()) if opening else None
     if statement is None:
         return skip_space(text, pos) == len(text)
-    tail = text[statement.end() :]
-    return "print(".startswith(tail) or follow(text, statement.end(), tools)
+    begun = _WORD_BEGUN.match(text, statement.end())
+    return begun is not None or follow(text, statement.end(), tools)
 
 
 def _follow_fenced(text: str, pos: int, tools: ToolSet) -> bool:

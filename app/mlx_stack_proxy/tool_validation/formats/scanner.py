@@ -225,7 +225,12 @@ class Scanner:
         formats = self._possible_formats(rows, start, end)
         if not formats:
             self._shows_marks |= begins_calls(word)
-            return self._judged(start + 1)
+            # A quote counts here, too: before more text came, a call may have seemed possible.
+            quote = context.closing_quote(self.text, start, self.floor)
+            if not quote or not begins_calls(word):
+                return self._judged(start + 1)
+            self._skipped = _up_to(quote)
+            return self._judged(end)
         closer = context.closer_at(self.text, start, final, self.floor)
         if closer is None:
             return Candidate(start, len(word), formats)
