@@ -189,6 +189,8 @@ async def test_its_tokens_are_the_sessions(start_proxy: StartProxy) -> None:
     assert await used() == 3 * one, "a reply and a judge's answer cost the same here"
     text = (await proxy.client.get("/metrics")).text
     assert metric_value(text, "mlx_stack_tokens_total", tier="standard", direction="output") == 4
+    report = (await proxy.client.get("/mlx-stack/report")).json()
+    assert report["by_tier"]["standard"]["tokens_out"] == 4
 
 
 OFF = {f"{RULES}.judge.enabled": False}

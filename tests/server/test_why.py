@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from mlx_stack_proxy.operator.cli import main
+from tests.faults.spoken import SPOKEN
 from tests.server.asking import ask
 from tests.server.calling import BAD, GOOD, RULES, TOOLS, calling
 from tests.server.conftest import StartProxy
-from tests.support.replies import litellm_error, text_stream
+from tests.support.replies import data, litellm_error, text_chunks, text_stream
 from tests.support.running_proxy import RunningProxy, running_proxy
-from tests.support.scripted_server import ScriptedServer
+from tests.support.scripted_server import CLOSE, Reply, ScriptedServer
 from tests.tool_validation.calls import parameters, tool
 
 AGENT = {"X-MLX-Stack-Agent": "codex"}
@@ -88,3 +89,25 @@ async def test_a_tools_name_is_cut_wherever_it_is_kept(start_proxy: StartProxy) 
     assert (row["calls"], row[f"calls:{kept}"], row[f"invalid_calls:{kept}"]) == (2, 2, 1)
     events = (await proxy.client.get("/mlx-stack/events")).json()["events"]
     assert [e["detail"]["tool"] for e in events if e["kind"] == "tool_call_invalid"] == [kept]
+
+
+@pytest.mark.parametrize("speaks", SPOKEN)
+async def test_the_status_is_the_one_that_the_client_got(
+    start_proxy: StartProxy, speaks: str
+) -> None:
+    """Each dialect has its own for an error, and upstream's refusal becomes one of them, too."""
+    proxy = await start_proxy(ONE_TIER)
+    chat = {"model": "fast", "messages": [{"role": "user", "content": "Look."}], "tools": TOOLS}
+    spoken = SPOKEN[speaks]
+
+    async def statuses(**more: object) -> tuple[int, object]:
+        got = await proxy.client.post(spoken.path, json=spoken.asks({**chat, **more}))
+        found = await proxy.client.get(f"/mlx-stack/exchanges/{got.headers['x-request-id']}")
+        return got.status_code, found.json()["record"]["status"]
+
+    for reply in (calling(BAD), litellm_error(404, "no such model"), litellm_error(422, "no")):
+        proxy.upstream.otherwise = reply
+        sent, recorded = await statuses()
+        assert sent >= 400 and sent == recorded
+    proxy.upstream.otherwise = Reply.sse(*(data(one) for one in text_chunks("Words ")[:2]), CLOSE)
+    assert await statuses(stream=True) == (200, 200)

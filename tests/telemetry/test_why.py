@@ -83,7 +83,7 @@ def test_what_the_client_got_and_what_to_do(record: dict[str, Any], words: str) 
 def test_a_server_without_memory() -> None:
     bad = attempt("fast", "server_error", wrong="out of memory") | {"status": 500}
     said = told(bad, outcome="all_tiers_failed", status=502)
-    assert "fast failed with an error of its server (out of memory, status 500, 2 s)." in said
+    assert "fast returned a server error (out of memory, status 500, 2 s)." in said
     assert said.endswith("a smaller model, or a smaller window.")
 
 

@@ -205,7 +205,8 @@ class Driver:
             self._books_closed = True
             if len(self._exchange.recorded) < len(self._exchange.outcomes):
                 accounts.note_attempt(self._services, self._exchange)  # no step has followed
-            accounts.count_end(self._services, self._exchange, outcome, step)
+            begun = self._answer.downstream.started
+            accounts.count_end(self._services, self._exchange, outcome, step, begun=begun)
             await self._books.close(delivered=isinstance(step, (Deliver, DeliverEarlier)))
 
     async def _deliver(self, step: LastStep) -> None:

@@ -78,6 +78,7 @@ def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
             route=Route((tier,), direct=exchange.request.route.direct & {tier}),
             controls=replace(exchange.request.controls, stream="buffered"),
             owner=exchange.request.owner,
+            agent=exchange.request.agent,
             started=asyncio.get_running_loop().time(),
             patience=SECONDS,
         )
@@ -186,7 +187,8 @@ class _Question:
         """Count and settle the tokens that the question has used."""
         spent, tier, limits = self._spent, self._exchange.tier, self._budgets
         if spent is not None:
-            accounts.count_tokens(self._services, tier, spent.prompt, spent.output)
+            agent = self._exchange.request.agent
+            accounts.count_question(self._services, agent, tier, spent.prompt, spent.output)
             if spent.estimated and limits:
                 limits += (budgets.estimated_in(self._exchange.request.session.budget_hash),)
         amounts = dict.fromkeys(limits, spent.total if spent is not None else 0)

@@ -16,6 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..errors import ProxyError
+from ..wire.dialect import error_reply
+from .client_errors import refusal_passed_on
 from .exchange import Exchange
 from .outcome import Figures, Incident, Outcome
 from .request import MOST_NAME
@@ -137,24 +139,26 @@ class Record(Struct, frozen=True):
 
 
 def record_of(
-    exchange: Exchange, outcome: str, now: float, seconds: float, last: LastStep | None = None
+    exchange: Exchange,
+    outcome: str,
+    now: float,
+    seconds: float,
+    last: LastStep | None = None,
+    *,
+    begun: bool = False,
 ) -> Record:
     """Return an ended exchange's record. ``now``: seconds since 1970; ``seconds``: it took.
 
     ``last``: what the client got, which follows no attempt if none was made; None: it had left.
+    ``begun``: its response had begun before.
     """
     request, session = exchange.request, exchange.request.session
     offered, start = request.offered, exchange.start
     delivered = exchange.delivered if outcome == "ok" else None
     as_text = delivered is not None and _is_call_as_text(exchange, delivered)
     budget = ""
-    status = 200 if outcome == "ok" else None if outcome == "client_left" else 500
-    if isinstance(last, PassOn):
-        status = last.status
-    elif isinstance(last, Fail):
-        status = last.error.status
-        if last.error.type == "budget_exceeded":
-            budget = str(last.error.extra.get("scope", ""))
+    if isinstance(last, Fail) and last.error.type == "budget_exceeded":
+        budget = str(last.error.extra.get("scope", ""))
     attempts = tuple(attempts_of(exchange))
     return Record(
         id=request.id,
@@ -164,7 +168,7 @@ def record_of(
         time=now,
         seconds=seconds,
         outcome=outcome,
-        status=status,
+        status=_status(exchange, outcome, last, begun=begun),
         way=_way(exchange, delivered, as_text=as_text) if delivered is not None else "",
         repairs=exchange.reply_notes.get("Repairs", ""),
         call_as_text=as_text,
@@ -182,6 +186,22 @@ def record_of(
         budget=budget,
         attempts=attempts,
     )
+
+
+def _status(exchange: Exchange, outcome: str, last: LastStep | None, *, begun: bool) -> int | None:
+    """Return the status that the client got, as its dialect has it; None: it had left."""
+    if outcome == "client_left":
+        return None
+    if outcome == "ok" or begun:
+        return 200
+    request = exchange.request
+    if isinstance(last, Fail):
+        return error_reply(request.dialect, last.error, request.id).status
+    if not isinstance(last, PassOn):
+        return 500
+    if request.dialect is None:
+        return last.status
+    return error_reply(request.dialect, refusal_passed_on(exchange, last), request.id).status
 
 
 def attempts_of(exchange: Exchange) -> list[AttemptRecord]:

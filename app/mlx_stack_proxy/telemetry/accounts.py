@@ -40,13 +40,18 @@ tier_label = records.tier_label
 
 
 def count_end(
-    services: Shared, exchange: Exchange, outcome: str, last: LastStep | None = None
+    services: Shared,
+    exchange: Exchange,
+    outcome: str,
+    last: LastStep | None = None,
+    *,
+    begun: bool = False,
 ) -> None:
-    """Make an ended exchange's record, and count it."""
+    """Make an ended exchange's record, and count it. ``last``, ``begun``: as in `record_of`."""
     try:
         now = services.wall_clock()
         seconds = asyncio.get_running_loop().time() - exchange.request.started
-        record = record_of(exchange, outcome, now, seconds, last)
+        record = record_of(exchange, outcome, now, seconds, last, begun=begun)
         by_tier = counts_of(record)
         if not record.plain:
             _keep(services, exchange, record)
@@ -133,6 +138,13 @@ def count_tokens(services: Shared, tier: str, prompt: int, output: int) -> None:
     """Count tokens in the metrics. ``tier``: the label, as ``tier_label`` returns it."""
     services.metrics.count("tokens", tier, "input", by=prompt)
     services.metrics.count("tokens", tier, "output", by=output)
+
+
+def count_question(services: Shared, agent: str, tier: str, prompt: int, output: int) -> None:
+    """Count the tokens of a question to the loop model, which is no attempt of an exchange."""
+    count_tokens(services, tier, prompt, output)
+    key = HourKey(hour_of(services.wall_clock()), agent, tier)
+    services.journal.count({key: {"tokens_in": prompt, "tokens_out": output}})
 
 
 def note_escalated(services: Shared, exchange: Exchange, from_tier: str, reason: str) -> None:

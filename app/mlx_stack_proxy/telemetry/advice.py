@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from ..settings import Settings, TierSettings
 from .metrics import OTHER
-from .report_words import labels
+from .report_words import WRONG, labels
 
 ENOUGH: Final = 10  # calls, requests or replies
 OFTEN: Final = 0.2  # a share of these, as the next two are
@@ -93,8 +93,9 @@ def tier_mostly_left(tier: Tier) -> Advice | None:
     requests = max(tier["visits"], tier["attempts"] - tier["retries"])
     if not (number := tier.often("left", requests, MOSTLY)):
         return None
-    why = next(iter(labels(tier.sums, "left")), "").replace("_", " ")
-    return tier.start_higher(f"{tier.name} was left in {number} requests, mostly for {why}")
+    reason = next(iter(labels(tier.sums, "left")), "")
+    why = WRONG.get(reason, reason.replace("_", " "))
+    return tier.start_higher(f"{number} requests moved on from {tier.name}, most because of {why}")
 
 
 def queue_always_full(tier: Tier) -> Advice | None:

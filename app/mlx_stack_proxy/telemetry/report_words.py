@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from ..engine.record import OTHER
+from ..engine.record import BROKEN, OTHER
 from .counters import BROKEN_PARTS, failed_of
 
 Report = Mapping[str, Any]
@@ -18,7 +18,7 @@ LEAST_SECONDS: Final = 0.1  # of the models' work that are worth a line
 MOST_NAMED: Final = 5  # agents and tools in one line
 
 # Why attempts failed, in words for people; the keys are the reasons of docs/escalation.md.
-_WRONG: Final = {
+WRONG: Final = {
     "tool_validation_failure": "a wrong tool call",
     "loop_detected": "a loop",
     "timeout": "silence",
@@ -99,11 +99,13 @@ def _agent(name: str, counts: Counts) -> str:
 def _replies(report: Report) -> list[str]:
     totals, parts = report["totals"], report["parts"]
     broken = sum(parts.get(part, 0) for part in BROKEN_PARTS)
-    whole, seen = broken + parts.get("right", 0), parts.get("failed", 0)
+    whole, seen = broken + parts.get("right", 0), totals.get(BROKEN, 0)
     lines = []
     if broken:
         were = "was" if broken == 1 else "were"
         clause = f"{_n(seen)} reached an agent" if seen else "none reached an agent"
+        if failed := parts.get("failed", 0) - seen:
+            clause += f", {_n(failed)} ended in an error"
         of_all = some(whole, "reply", "replies")
         lines.append(f"{_n(broken)} of {of_all} {were} broken; {clause}.")
     elif whole:
@@ -119,7 +121,7 @@ def _replies(report: Report) -> list[str]:
         in_vain = totals.get("guided_in_vain", 0)
         clause = f"; {some(in_vain, 'reply', 'replies')} did not obey it" if in_vain else ""
         lines.append(f"Guided by a schema: {some(guided, 'reply', 'replies')}{clause}.")
-    if causes := _causes(totals, "failed", _WRONG):
+    if causes := _causes(totals, "failed", WRONG):
         lines.append(f"What went wrong, by attempts: {causes}.")
     return lines + _wrong_calls(totals)
 
@@ -132,7 +134,7 @@ def _wrong_calls(totals: Counts) -> list[str]:
     parts = [f"{name} {_n(tools[name])}" for name in named]
     if others := sum(tools.values()) - sum(tools[name] for name in named):
         parts.append(f"others {_n(others)}")
-    return [f"Tool calls that models first wrote wrong: {', '.join(parts)}."]
+    return [f"Tool calls that models wrote wrong: {', '.join(parts)}."]
 
 
 def _causes(totals: Counts, counter: str, words: Mapping[str, str]) -> str:
@@ -206,18 +208,18 @@ def _outages(report: Report) -> list[str]:
 # What an outage is: a breaker that opens says nothing of whether its server can be reached.
 _OUT: Final = {
     "litellm": "LiteLLM was out of reach",
-    "tier": "The breaker took {} out",
+    "tier": "The breaker of {} was open",
     "store": "The store could not be used",
 }
 
 
 def _outage(clause: str, outages: list[Mapping[str, Any]]) -> str:
     newest, seconds = outages[-1], span(sum(outage["seconds"] for outage in outages))
-    lasts = "; it still lasts" if newest["until"] is None else ""
+    lasts = " so far" if newest["until"] is None else ""
     why = f" ({newest['why']})" if newest["what"] == "store" and "why" in newest else ""
     if len(outages) == 1:
-        return f"{clause} from {at(newest['since'])} on, for {seconds}{lasts}{why}."
-    return f"{clause} {_times(len(outages))}, for {seconds} together{lasts}{why}."
+        return f"{clause} from {at(newest['since'])}, for {seconds}{lasts}{why}."
+    return f"{clause} {_times(len(outages))}, for {seconds} in all{lasts}{why}."
 
 
 def _process(report: Report) -> list[str]:

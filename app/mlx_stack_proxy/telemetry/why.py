@@ -18,10 +18,10 @@ MOST_NAMED: Final = 5  # tools, and runs of equal attempts from the first on
 # What a tier did, by the reason why its attempt failed.
 _DID: Final = {
     "tool_validation_failure": "wrote a tool call that can't be delivered",
-    "loop_detected": "went on with a loop",
+    "loop_detected": "kept looping",
     "timeout": "was silent for too long",
-    "server_error": "failed with an error of its server",
-    "unreachable": "was not reached: LiteLLM took no connection",
+    "server_error": "returned a server error",
+    "unreachable": "could not be reached: LiteLLM accepted no connection",
     "context_overflow": "has a window too small for the prompt",
     "empty_response": "wrote nothing that a client could use",
     "output_truncated": "reached a limit before it wrote anything usable",
@@ -150,7 +150,9 @@ def _got(record: Data) -> str:
     cause = record.get("refused_for", "")
     scope = f" of the {record['budget']}" if record.get("budget") else ""
     because = f": {REFUSED.get(cause, _words(cause))}{scope}" if cause else ""
-    return f"The client got status {record.get('status', '?')} ({outcome}{because}){took}"
+    status = record.get("status", "?")
+    got = "an error after its reply had begun" if status == 200 else f"status {status}"
+    return f"The client got {got} ({outcome}{because}){took}"
 
 
 def _to_do(event: Data, record: Data) -> str:

@@ -79,7 +79,7 @@ def test_what_failed_after_all_is_told_with_its_command() -> None:
     failed = event("exhausted", 60, "fast", type="all_tiers_failed", status=502, attempts=[{}, {}])
     found = report({FAST: row}, failed)
     said = words(found)
-    assert "1 of 3 replies was broken; 1 reached an agent." in said
+    assert "1 of 3 replies was broken; none reached an agent, 1 ended in an error." in said
     assert "claude-cli: all_tiers_failed after 2 attempts:" in said
     assert "\n  mlx-stack-proxy why req_60" in said
     assert found["failures"][0]["status"] == 502
@@ -99,7 +99,7 @@ def test_outages() -> None:
     assert [one["until"] is None for one in found["outages"]] == [False, False, True]
     said = words(found)
     assert "for 1 min." in said
-    assert "The breaker took fast out twice, for 2 min 10 s together; it still lasts." in said
+    assert "The breaker of fast was open twice, for 2 min 10 s in all so far." in said
 
 
 def test_no_work_has_no_line() -> None:
@@ -119,10 +119,10 @@ def test_no_work_has_no_line() -> None:
 def test_calls_that_were_wrong(calls: dict[str, int], said: str) -> None:
     counts = {"requests": 9, **{f"invalid_calls:{tool}": n for tool, n in calls.items()}}
     lines = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
-    assert f"Tool calls that models first wrote wrong: {said}" in lines
+    assert f"Tool calls that models wrote wrong: {said}" in lines
     counts = {"requests": 9, "failed:tool_validation_failure": 8, "invalid_calls:other": 8}
     lines = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
-    assert "a wrong tool call 8." in lines and "first wrote wrong" not in lines
+    assert "a wrong tool call 8." in lines and "wrote wrong" not in lines
 
 
 def test_an_agent_alone() -> None:
