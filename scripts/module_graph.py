@@ -20,7 +20,8 @@ FLOORS: tuple[tuple[str, ...], ...] = (
     ("tool_validation", "token_budget", "memory_pressure", "escalation"),
     ("loop_detection",),  # it asks tool validation which calls a text holds
     ("driver",),
-    ("main", "server"),
+    ("server",),
+    ("main",),
     ("operator", "litellm"),
 )
 WIRING = frozenset(["main", "reload", "stages"])

@@ -48,9 +48,3 @@ def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]
         if (predecessor := former.get(type(stage))) is not None:
             stage.continue_from(predecessor)
     return stages
-
-
-def forget(stages: Sequence[Stage], session: str | None = None) -> None:
-    """Drop what the stages remember of a session. ``session``: its hash; None: of all sessions."""
-    for stage in stages:
-        stage.forget(session)

@@ -11,7 +11,7 @@ import redis
 
 from benchmarks import servers
 from mlx_stack_proxy import reload
-from mlx_stack_proxy.server import process
+from mlx_stack_proxy.operator import process
 from tests.support.redis_server import RedisServer
 
 MB = 1024 * 1024

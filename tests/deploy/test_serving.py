@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mlx_stack_proxy.operator import cli
-from mlx_stack_proxy.server import process
+from mlx_stack_proxy.operator import cli, process
 from mlx_stack_proxy.settings_source import SettingsError, load, service_links
 from tests.support.ports import free_port
 from tests.support.proxy_process import GENEROUS

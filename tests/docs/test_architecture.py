@@ -83,13 +83,12 @@ def test_no_module_imports_from_a_floor_above() -> None:
 
 
 def test_folders_of_one_floor_know_no_other() -> None:
-    wiring = {"main", "server"}  # `stages.py` and `reload.py` are asked by both
     across = {
         (part_of(module), part_of(other))
         for module, other in EDGES
         if floor_of(module) == floor_of(other) and part_of(module) != part_of(other)
     }
-    assert {edge for edge in across if not wiring.issuperset(edge)} == set()
+    assert across == set()
 
 
 def test_each_part_of_the_package_stands_in_a_layer() -> None:

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy import __version__
-from mlx_stack_proxy.operator import cli
-from mlx_stack_proxy.server import process
+from mlx_stack_proxy.operator import cli, process
 from mlx_stack_proxy.settings import Settings
 from tests.operator.conftest import Typed
 from tests.support.ports import free_port

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 from mlx_stack_proxy.engine.outcome import EVENT_KINDS
+from mlx_stack_proxy.operator.process import Server
 from mlx_stack_proxy.server import event_stream
-from mlx_stack_proxy.server.process import Server
 from mlx_stack_proxy.state.store import StoreError
 from tests.server.asking import ask, checked_error
 from tests.server.conftest import StartProxy

@@ -1,7 +1,7 @@
 """What an exchange leaves behind: nothing that only the garbage collector would find.
 
 A whole exchange in a cycle is its request, its reply and its history; the collector's rounds are
-rare here (server/process.py), and such garbage made the process grow by half a kilobyte a
+rare here (operator/process.py), and such garbage made the process grow by half a kilobyte a
 request.
 """
 
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine import watch
-from mlx_stack_proxy.server.process import GC_TICKS
+from mlx_stack_proxy.operator.process import GC_TICKS
 from tests.server.asking import WITH_USAGE, ask, body
 from tests.server.calling import BAD, GOOD, TOOLS, calling
 from tests.server.conftest import StartProxy

@@ -15,8 +15,8 @@ import httpx
 import psutil
 import pytest
 
+from mlx_stack_proxy.operator import process, workers
 from mlx_stack_proxy.reload import SettingsOrigin
-from mlx_stack_proxy.server import process, workers
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import SettingsError
 from tests.server.asking import CHAT, body

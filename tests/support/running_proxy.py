@@ -17,7 +17,7 @@ import uvicorn
 from mlx_stack_proxy import log
 from mlx_stack_proxy.driver.services import Services
 from mlx_stack_proxy.main import build_services
-from mlx_stack_proxy.server.process import Server
+from mlx_stack_proxy.operator.process import Server
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.support.forced_memory import ForcedMemory
 from tests.support.scripted_server import ScriptedServer

@@ -122,6 +122,12 @@ def first_tier(
     return start
 
 
+def forget(stages: Sequence[Stage], session: str | None = None) -> None:
+    """Drop what the stages remember of a session. ``session``: its hash; None: of all sessions."""
+    for stage in stages:
+        stage.forget(session)
+
+
 class Pipeline:
     """The opened stages of one attempt."""
 

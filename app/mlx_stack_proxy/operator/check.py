@@ -24,11 +24,10 @@ from ..escalation.cloud import Cloud, cloud_key
 from ..escalation.tiers import is_listed, may_enter_cloud
 from ..memory_pressure.pressure import Level
 from ..memory_pressure.readers import HostMemory
-from ..server import workers
 from ..settings import CLOUD_TIER, Settings, StateSettings, is_loopback
 from ..settings_source import SettingsError, Sources, read
 from ..tool_validation.formats.json_calls import DOUBLED
-from . import say, settings_shown
+from . import say, settings_shown, workers
 from .init.model_groups import from_entries, host_of, mapping
 from .local_stack import run_directory
 from .prober import RIGHT_ADDRESS, LiteLLM, Mark, NoModels, Probe, chat_template

@@ -36,6 +36,7 @@ from ..engine.build_request import build
 from ..engine.client_errors import as_data
 from ..engine.exchange import Exchange
 from ..engine.outcome import Outcome
+from ..engine.pipeline import forget
 from ..engine.request import Controls, Route
 from ..engine.session_id import identify
 from ..engine.steps import Deliver, Move, Retry, Start
@@ -129,7 +130,7 @@ class Replay:
         request_id, number = record.get("request_id"), record.get("attempt")
         if not request_id or (request_id, number) != self._next:
             # All records have one session: drop the state that another exchange has left in it.
-            stages.forget(self._stages, exchange.request.session.hash)
+            forget(self._stages, exchange.request.session.hash)
         self._next = (request_id, number + 1) if isinstance(number, int) else None
         attempt, faults = self._attempt(exchange, record.get("reply"))
         verdict = exchange.outcomes[-1].verdict

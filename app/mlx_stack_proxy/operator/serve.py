@@ -32,8 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """Serve until a signal; return the exit code. Raises ``SettingsError``, ``CommandError``."""
     # Imported here, as they load the whole proxy: a container's health check, which uses this
     # module, doesn't need it.
-    from ..server import process
     from ..telemetry import log_file
+    from . import process
 
     if args.log_file is not None:
         try:

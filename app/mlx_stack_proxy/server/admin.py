@@ -10,9 +10,9 @@ from typing import Any
 import orjson
 from fastapi import APIRouter, Depends, Request, Response
 
-from .. import stages
 from ..driver.services import Services
 from ..engine.outcome import EVENT_KINDS
+from ..engine.pipeline import forget
 from ..engine.session_id import digest
 from ..errors import INVALID_REQUEST, ProxyError, invalid
 from ..setting_types import unknown_name
@@ -189,7 +189,7 @@ def _add_sessions(router: APIRouter, services: Services) -> None:
     async def delete_all() -> Response:
         """Forget all sessions' counts, tiers and histories; say how many sessions there were."""
         store, now, count = services.store, services.wall_clock(), 0
-        stages.forget(services.stages)
+        forget(services.stages)
         for _ in range((await store.sessions(now, limit=0)).number // MAX_PAGE + 1):
             page = await store.sessions(now, 0, MAX_PAGE)
             await asyncio.gather(*(store.delete(state.session) for state in page))
@@ -204,7 +204,7 @@ def _add_sessions(router: APIRouter, services: Services) -> None:
     async def delete(name: str) -> Response:
         found = (await _find(services, name)).session
         await services.store.delete(found)
-        stages.forget(services.stages, found)
+        forget(services.stages, found)
         return as_json({"session": found, "reset": True})
 
 

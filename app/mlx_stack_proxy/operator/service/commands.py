@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from ...server.workers import check_servable
 from ...settings import ENV_PREFIX, Settings
 from ...settings_source import CONFIG_VARIABLE, find_file, load
 from .. import CommandError
+from ..workers import check_servable
 from . import env_file
 from .managers import Launchd, Spec, Systemd
 

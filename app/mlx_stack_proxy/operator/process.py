@@ -27,9 +27,10 @@ from .. import log, main, settings_source
 from ..daemon_threads import DaemonThreads
 from ..driver.services import Services
 from ..reload import Reloader, SettingsOrigin
+from ..server import lifetime, open_files, systemd_notify
+from ..server.http_protocol import BoundedProtocol
 from ..settings import Settings
-from . import lifetime, open_files, systemd_notify, workers
-from .http_protocol import BoundedProtocol
+from . import workers
 
 # How many new objects start a round of the garbage collector: as many as forty requests with 400
 # messages make. Python's default is 700.

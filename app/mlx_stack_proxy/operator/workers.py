@@ -22,10 +22,10 @@ from urllib.parse import urlsplit
 
 from .. import log
 from ..reload import SettingsOrigin
+from ..server import systemd_notify
 from ..settings import Settings
 from ..settings_source import SettingsError
 from ..telemetry import log_file
-from . import systemd_notify
 
 BACKLOG = 2048
 # How long to wait before a worker is replaced: one that always fails must not spin.
