@@ -31,7 +31,7 @@ def test_a_second_up_says_which_port_is_taken(stack: RunningStack) -> None:
 
 def test_litellm_dies_and_is_restarted(stack: RunningStack) -> None:
     stack.children()["litellm"].kill()
-    stack.wait_said(r"^  litellm +died +killed by SIGKILL; restarting in 3 s; log: ", 10)
+    stack.wait_said(r"^  litellm +died +killed by SIGKILL; restarting in 1 s; log: ", 10)
     assert httpx.get(f"{stack.url}/ready", timeout=30).status_code == 503
     assert httpx.get(f"{stack.url}/health").status_code == 200
     stack.wait_said(r"^  litellm +ready +again, after [\d.]+ s$", RESTART_SECONDS)

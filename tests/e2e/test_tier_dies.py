@@ -56,7 +56,7 @@ async def during(fault: int, stack: RunningStack) -> list[Ended]:
 
 async def test_kill_9(quick: RunningStack) -> None:
     everyone = await during(signal.SIGKILL, quick)
-    quick.wait_said(r"^  fast +died +killed by SIGKILL; restarting in 3 s; log: ", 3)
+    quick.wait_said(r"^  fast +died +killed by SIGKILL; restarting in 1 s; log: ", 1)
     real_tier.until_used_again(quick)
     assert quick.metric(DEGRADED, tier="fast") == 0
     check(everyone)
