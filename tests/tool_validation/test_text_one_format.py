@@ -179,6 +179,8 @@ def test_minicpm_reads_well_formed_values_as_xml() -> None:
         "a & b &amp; c": "a & b &amp; c",
         "<![CDATA[a &amp; b]]>": "a &amp; b",
         "a &lt;b&gt; <c>": "a &lt;b&gt; <c>",
+        "    return 1\n": "    return 1\n",
+        "\nimport os\n": "import os",
     }.items():
         call = f'<param name="title">{written}</param>'
         for text in (call, f"<arguments>{call}</arguments>"):

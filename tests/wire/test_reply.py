@@ -30,7 +30,9 @@ def test_an_entry_without_name_and_id_goes_on_with_the_one_before() -> None:
     assert said(*pieces, piece("", "f", "b", index=2), piece("{}", index=3))[1:] == [
         ("b", "f", "{}")
     ]
-    # a call that has arguments is whole, and an entry without any may get its name later
+    begun = piece('{"x": ', "f", "a"), piece("1}", index=1)
+    assert said(*begun) == [("a", "f", '{"x": 1}')]
+    # a call whose arguments are complete is whole, and an entry without any may get its name later
     assert len(said(piece("{}", "f", "a"), piece("{}", index=1))) == 2
     assert len(said(piece("", "f", "a"), piece("", index=1), piece("", "f", "b", index=1))) == 2
 

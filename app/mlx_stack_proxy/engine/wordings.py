@@ -86,6 +86,7 @@ _OVERFLOW = re.compile(
     r"|(?:longer|larger|greater) than the (?:model'?s? )?(?:maximum )?context"
     r"|prompt is too long|prompt too long|input is too long"
     r"|prompt \(\d+ tokens?\) exceeds"
+    r"|prompt is too big compared to kv size"  # ik_llama.cpp's issue 1619, llama-box's 25
     r"|exceeds the maximum number of tokens allowed"
     r"|input tokens exceed the configured limit"
     r"|context the overflows|context overflow"

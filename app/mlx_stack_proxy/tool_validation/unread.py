@@ -18,7 +18,7 @@ from ..wire.json_text import write
 from ..wire.thoughts import REASONING_ENDS, after_thoughts
 from . import explain
 from .formats import python_calls
-from .formats.base import CLOSING_TAG, Source, json_members, json_object, skip_space
+from .formats.base import CLOSING_TAG, Reading, Source, json_members, json_object, skip_space
 from .formats.context import closer_at
 from .formats.json_calls import bare_envelope, read_calls
 from .formats.table import FENCES, ROWS, TRIGGER, begins_calls, own_tags
@@ -159,12 +159,38 @@ def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str 
         if name := next(filter(None, named), None):
             return name  # whether its arguments are valid or not
         reading = read_calls(src, index) if is_json else python_calls.read_calls(src, index)
+        if name := _meant(text, index, reading, tools):
+            return name
         calls += reading[0] if reading else _after_name(src, index)
     for call in calls:
         name, arguments = tools.tool_named(call.name), json_object(call.arguments)
         if name is not None and arguments is not None and tools.takes(name, arguments):
             return name
     return None
+
+
+_ENVELOPE: Final = re.compile(
+    r"\{\s*+[\"']name[\"']\s*+:\s*+[\"']([\w.-]++)[\"']\s*+,"
+    r"\s*+[\"'](?:arguments|parameters)[\"']\s*+:\s*+\{"
+)
+
+
+def _meant(text: str, index: int, reading: Reading, tools: ToolSet) -> str | None:
+    """Return the tool that is called here by shape alone, whatever its arguments are.
+
+    That is JSON that begins with a tool's name and then arguments, also if it breaks off; or a call
+    in Python that has its lines to itself.
+    """
+    if text[index] == "{":
+        begun = _ENVELOPE.match(text, index)
+        return tools.tool_named(begun[1]) if begun else None
+    if reading is None:
+        return None
+    calls, end = reading
+    line, rest = text.rfind("\n", 0, index) + 1, text.find("\n", end)
+    after = text[end:rest] if rest >= 0 else text[end:]
+    alone = not text[line:index].strip() and not after.strip()
+    return tools.tool_named(calls[0].name) if alone and calls else None
 
 
 def _after_name(src: Source, index: int) -> list[Call]:

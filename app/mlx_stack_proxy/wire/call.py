@@ -135,12 +135,13 @@ class Call:
         return new_arguments != self.arguments.strip()
 
     def goes_on_with(self, piece: CallPiece) -> bool:
-        """Whether a piece with a new index is this call's: it has arguments, this call only a name.
+        """Whether a piece with a new index is this call's: it has only arguments, and they go on.
 
-        SGLang makes two entries of one call so.
+        SGLang makes two entries of one call so: a name, then its arguments.
         """
         bare = not piece.function.name and not piece.id and bool(piece.function.arguments.strip())
-        return bare and bool(self.name) and self._end().blank
+        end = self._end()
+        return bare and bool(self.name) and not (end.reached or end.over)
 
     def add(self, piece: CallPiece) -> None:
         """Take in a further piece."""

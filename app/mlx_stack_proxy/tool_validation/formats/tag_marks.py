@@ -216,7 +216,7 @@ _TOOL_NAME = (
 FORMATS = (
     _qwen(("<tool_call>", "<function="), "line"),
     _qwen(("<seed:tool_call>",), "lines"),
-    _minicpm("param", "element", known_only=True),
+    _minicpm("param", "escaped", known_only=True),
     _minicpm("parameter", "line", known_only=False),
     _invoke("minimax_m2_invoke", ("<minimax:tool_call>",), "lines"),
     _BARE_INVOKE,

@@ -43,7 +43,8 @@ class Tags:
     closer: str = "</{}>"  # the closing tag; `{}` stands for the element's name
     # What is removed around a value. "line": one line break on each side. "lines": the same, but
     # only if both sides have one, for templates that write values directly between the tags.
-    # "element": indentation, CDATA and entities. "none": nothing, as for any tag with a `kind`.
+    # "escaped": as "lines", and CDATA and entities are decoded. "element": likewise, and blanks
+    # around a value of one line goes, too. "none": nothing, as for any tag with a `kind`.
     trim: str = "line"
     known_only: bool = False  # leave out parameters that the tool does not have
     named: bool = False  # each parameter's element has the parameter's name
@@ -233,11 +234,12 @@ class _Body:
 
 def trimmed(value: str, trim: str) -> str:
     """Return a tag's text without what the format puts around it; ``trim``: see ``Tags.trim``."""
-    if trim == "element":
+    if trim in ("element", "escaped"):
         data = _CDATA.match(value)
         value = data[1] if data else html.unescape(value) if _ESCAPED.fullmatch(value) else value
-        if "\n" not in value.strip() and value[:1].isspace() and value[-1:].isspace():
-            return value.strip()
+    spaced = value[:1].isspace() and value[-1:].isspace()
+    if trim == "element" and spaced and "\n" not in value.strip():
+        return value.strip()
     first, *lines, indent = value.split("\n") if "\n" in value else (value, "")
     if lines and indent and not indent.strip(" \t") and not first.strip():
         # The tags stand, indented, on lines of their own.
@@ -245,7 +247,7 @@ def trimmed(value: str, trim: str) -> str:
             return lines[0].strip()
         return "\n".join(line.removeprefix(indent) for line in lines).removesuffix("\r")
     if trim in ("line", "element") or (
-        trim == "lines" and value[:1] in "\r\n" and value[-1:] == "\n"
+        trim in ("lines", "escaped") and value[:1] in "\r\n" and value[-1:] == "\n"
     ):
         value = value.removeprefix("\r").removeprefix("\n").removesuffix("\n")
         return value.removesuffix("\r")
