@@ -82,7 +82,7 @@ async def test_the_event_of_a_failed_request_says_why(proxy: RunningProxy) -> No
     [failed] = [event["detail"] for event in events if event["kind"] == "exhausted"]
     assert failed["why"] == "the connection was refused"
     exchange = await got(proxy.client, "/mlx-stack/exchanges/last")
-    assert "took no connection (the connection was refused" in exchange["why"]
+    assert "accepted no connection (the connection was refused" in exchange["why"]
     await proxy.upstream.listen()
 
 
