@@ -123,8 +123,8 @@ class _Question:
         self._budgets = budgets.limits_for(exchange, rules) + budgets.tier_limits(
             exchange, tier, rules
         )
-        in_cloud = services.cloud is not None and exchange.request.route.is_cloud(tier, settings)
-        self._cap = services.cloud.limits if services.cloud is not None and in_cloud else ()
+        cloud, in_cloud = services.cloud, exchange.request.route.is_cloud(tier, settings)
+        self._cap = cloud.limits if cloud is not None and in_cloud else ()
         self._reservation = Reservation(
             services, exchange.request.id, exchange.request.session.hash
         )

@@ -1,4 +1,4 @@
-"""The prober of ``init``, ``check``, ``up`` and ``demo``: what servers are, have, and can do.
+"""The prober of ``init``, ``check`` and ``up``: what servers are, have, and can do.
 
 :class:`LiteLLM` lists its models; :class:`Probe` asks a tier's model for one token, a streamed
 reply, a tool call and a guided reply. ``replay`` runs the streamed replies through the stages, so
