@@ -34,6 +34,13 @@ def print_error(message: object) -> None:
     print("\n".join(map(printable, lines)), file=sys.stderr)
 
 
+def discard_output() -> None:
+    """Write standard output to nowhere from now on, with what it still buffers: nobody reads it."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
 def deploy_path(name: str) -> Path:
     """Return the path of a file or folder below ``deploy/``, even if it doesn't exist."""
     for folder in _DEPLOY:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from .. import __version__
 from ..settings_source import SCHEMA, SettingsError
-from . import CommandError, print_error
+from . import CommandError, discard_output, print_error
 
 CONFIG_ERROR = 2  # exit code: the settings can't be used; systemd's units don't restart after it
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print_error(error)
         return 1
     except BrokenPipeError:  # the reader of our output (`… | head`) has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         return 141
     except OSError as error:
         if error.filename is None:

@@ -50,13 +50,14 @@ def start_up(tmp_path: Path, model: Path, ports: list[str]) -> Iterator[StartUp]
 
     def start(*options: str, **environment: str) -> Process:
         tier = ["--tier", f"standard={model}", "--tier", "fast="]
+        buffered = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
         process = subprocess.Popen(
             [sys.executable, "-m", SCRIPTED, *tier, *ports, *options],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             cwd=REPOSITORY,
-            env={**os.environ, "HOME": str(tmp_path), **environment},
+            env={**buffered, "HOME": str(tmp_path), **environment},
         )
         started.append(process)
         return process

@@ -19,7 +19,7 @@ from typing import Any, Self, TextIO
 from ... import tasks
 from ...engine.upstream import UpstreamError
 from ...printable import printable
-from .. import CommandError
+from .. import CommandError, discard_output
 from ..prober import brief, fetch, one_token
 from . import guarded_process
 from .children import START_SECONDS, ChildSpec
@@ -51,8 +51,13 @@ class Console:
         self._out, self._name_width = out, name_width
 
     def say(self, text: str = "") -> None:
-        with contextlib.suppress(OSError, ValueError):
+        try:
             print(text, file=self._out, flush=True)
+        except OSError:
+            if self._out is None:
+                discard_output()
+        except ValueError:
+            pass  # a closed file, or a character that its encoding lacks
 
     def child(self, name: str, state: str, detail: str) -> None:
         """Write a line about one child, in columns."""
