@@ -12,23 +12,14 @@ from mlx_stack_proxy.engine.own_words import place
 from mlx_stack_proxy.engine.steps import Move, Retry
 from mlx_stack_proxy.engine.verdicts import truncated
 from tests.engine.exchanges import exchange
+from tests.support.messages import called, gave, says, tool_call
 
 Json = dict[str, Any]
-SYSTEM = {"role": "system", "content": "Be brief."}
-USER = {"role": "user", "content": "Find it."}
-CALLS = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [
-        {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}},
-        {"id": "b", "type": "function", "function": {"name": "f", "arguments": "{}"}},
-    ],
-}
-RESULTS = [
-    {"role": "tool", "tool_call_id": "a", "content": "one"},
-    {"role": "tool", "tool_call_id": "b", "content": "two"},
-]
-SAID = {"role": "user", "content": "Mind the gap."}
+SYSTEM = says("system", "Be brief.")
+USER = says("user", "Find it.")
+CALLS = called(tool_call("a"), tool_call("b"))
+RESULTS = [gave("a", "one"), gave("b", "two")]
+SAID = says("user", "Mind the gap.")
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
 
 
@@ -39,21 +30,32 @@ def placed(messages: list[Json], **how: str) -> list[Json]:
     return new
 
 
-def test_behind_the_results_of_calls_comes_a_user_message() -> None:
-    messages = [SYSTEM, USER, CALLS, *RESULTS]
-    assert placed(messages) == [*messages, SAID]
+TASK = [USER, CALLS, *RESULTS]
+ADDED = says("user", "Find it.\n\nMind the gap.")
+WORDS = "Mind the gap."
+IN_RESULT, AS_SYSTEM = {"placement": "tool_result"}, {"role": "system"}
+# Where they go: a user's message after the results of calls, else into the user's last one; or into
+# the last result; or into the one system message that there may be, which is put first.
+PLACES: list[tuple[list[Json], dict[str, str], list[Json]]] = [
+    ([SYSTEM, *TASK], {}, [SYSTEM, *TASK, SAID]),
+    ([SYSTEM, USER], {}, [SYSTEM, ADDED]),
+    ([SYSTEM, USER], IN_RESULT, [SYSTEM, ADDED]),
+    ([says("user", "")], {}, [SAID]),
+    ([says("user", None)], {}, [SAID]),
+    ([SYSTEM, *TASK], IN_RESULT, [SYSTEM, *TASK[:-1], gave("b", "two\n\nMind the gap.")]),
+    *(
+        ([says(role, "Be brief."), *TASK], AS_SYSTEM, [says(role, f"Be brief.\n\n{WORDS}"), *TASK])
+        for role in ("system", "developer")
+    ),
+    (TASK, AS_SYSTEM, [says("system", WORDS), *TASK]),
+]
 
 
-def test_the_users_last_message_is_added_to() -> None:
-    changed = {"role": "user", "content": "Find it.\n\nMind the gap."}
-    assert placed([SYSTEM, USER]) == [SYSTEM, changed]
-    assert placed([SYSTEM, USER], placement="tool_result") == [SYSTEM, changed]
-
-
-def test_into_the_last_result_where_a_template_wants_that() -> None:
-    last = {**RESULTS[1], "content": "two\n\nMind the gap."}
-    messages = [SYSTEM, USER, CALLS, *RESULTS]
-    assert placed(messages, placement="tool_result") == [*messages[:-1], last]
+@pytest.mark.parametrize(("messages", "how", "expected"), PLACES)
+def test_where_the_words_go(
+    messages: list[Json], how: dict[str, str], expected: list[Json]
+) -> None:
+    assert placed(messages, **how) == expected
 
 
 @pytest.mark.parametrize("last", [USER, RESULTS[1]])
@@ -61,24 +63,6 @@ def test_images_and_other_parts_stay(last: Json) -> None:
     parts = {**last, "content": [{"type": "text", "text": "See:"}, IMAGE]}
     (new,) = placed([parts], placement="tool_result")
     assert new["content"] == [*parts["content"], {"type": "text", "text": "Mind the gap."}]
-
-
-@pytest.mark.parametrize("empty", ["", None])
-def test_an_empty_message_gets_the_words_alone(empty: Any) -> None:
-    (new,) = placed([{"role": "user", "content": empty}])
-    assert new["content"] == "Mind the gap."
-
-
-@pytest.mark.parametrize("role", ["system", "developer"])
-def test_there_is_never_a_second_system_message(role: str) -> None:
-    messages = [{**SYSTEM, "role": role}, USER, CALLS, *RESULTS]
-    new = placed(messages, role="system")
-    assert new == [{"role": role, "content": "Be brief.\n\nMind the gap."}, *messages[1:]]
-
-
-def test_without_a_system_message_one_is_put_first() -> None:
-    new = placed([USER, CALLS, *RESULTS], role="system")
-    assert new == [{"role": "system", "content": "Mind the gap."}, USER, CALLS, *RESULTS]
 
 
 def test_a_hint_holds_for_the_tier_that_it_was_given_to() -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.faults.clients import ANSWER, CALL, ERROR, GOOD, HALF, LAP, Client
+from tests.support.messages import call_piece, called, gave, tool_call
 from tests.support.replies import (
     chunk,
     data,
@@ -52,9 +53,7 @@ def whole(chunks: list[Json]) -> Reply:
 
 
 def calling(name: str, arguments: str, identifier: str = "call_1") -> Reply:
-    function = {"name": name, "arguments": arguments}
-    call = {"index": 0, "id": identifier, "type": "function", "function": function}
-    return whole(with_role({"tool_calls": [call]}, finish="tool_calls"))
+    return whole(with_role(call_piece(name, arguments, identifier), finish="tool_calls"))
 
 
 def good(tools: bool) -> Reply:
@@ -64,12 +63,10 @@ def good(tools: bool) -> Reply:
 
 def looping_history() -> list[Json]:
     """The turns of an agent that has made the same call with the same result, over and over."""
-    function = {"name": "search", "arguments": '{"query": "again"}'}
     messages: list[Json] = []
-    for number in range(3):
-        call = {"id": f"call_{number}", "type": "function", "function": function}
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-        messages.append({"role": "tool", "tool_call_id": f"call_{number}", "content": "nothing"})
+    for name in ("call_0", "call_1", "call_2"):
+        call = tool_call(name, "search", '{"query": "again"}')
+        messages += [called(call), gave(name, "nothing")]
     return messages
 
 

@@ -10,11 +10,11 @@ import pytest
 from mlx_stack_proxy.operator import cli
 from mlx_stack_proxy.settings_source import load
 from tests.faults.litellm import LiteLLM
+from tests.support.messages import call_piece
 from tests.support.replies import completion, stream, text_stream, with_role
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 
-LIMA = {"name": "get_weather", "arguments": '{"city": "Lima"}'}
-CALL = {"index": 0, "id": "call_1", "type": "function", "function": LIMA}
+CALL = call_piece("get_weather", '{"city": "Lima"}')
 
 
 def model_server(call: Call) -> Reply:
@@ -22,7 +22,7 @@ def model_server(call: Call) -> Reply:
     if not asked.get("stream"):
         return Reply.json(completion({"content": "1"}, "length"))
     if "tools" in asked:
-        return stream(with_role({"tool_calls": [CALL]}, finish="tool_calls"))
+        return stream(with_role(CALL, finish="tool_calls"))
     return text_stream("1", " 2", " 3")
 
 

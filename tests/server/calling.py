@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 
 from tests.server.asking import NOTE, payloads
+from tests.support.messages import call_piece
 from tests.support.replies import stream, with_role
 from tests.support.scripted_server import Call, Reply
 from tests.tool_validation.calls import RUN, SEARCH, WRITE, parameters, tool
@@ -26,8 +27,7 @@ Available tools: search, write_file, run_terminal_command."""
 
 
 def delta(arguments: str, name: str = "search", id: str = "call_1", index: int = 0) -> Json:
-    function = {"name": name, "arguments": arguments}
-    return {"tool_calls": [{"index": index, "id": id, "type": "function", "function": function}]}
+    return call_piece(name, arguments, id, index)
 
 
 def calling(

@@ -12,9 +12,10 @@ import httpx
 
 from tests.server.asking import MESSAGES, ask
 from tests.server.calling import deltas
+from tests.support.messages import call_piece, called, gave
 from tests.support.replies import ROLE, chunk, data, stream, with_role
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import SILENCE, Call, Piece, Reply
+from tests.support.scripted_server import SILENCE, Call, Piece, Reply, ScriptedServer
 from tests.tool_validation.calls import parameters, tool
 
 Json = dict[str, Any]
@@ -29,10 +30,9 @@ BROKEN = (
 
 
 def calling(name: str, key: str = "x", text: str = "") -> Reply:
-    function = {"name": name, "arguments": json.dumps({"key": key})}
-    one = {"index": 0, "id": f"call_{name}", "type": "function", "function": function}
+    call = call_piece(name, json.dumps({"key": key}), f"call_{name}")
     before = [{"content": text}] if text else []
-    return stream(with_role(*before, {"tool_calls": [one]}, finish="tool_calls"))
+    return stream(with_role(*before, call, finish="tool_calls"))
 
 
 @dataclass
@@ -43,6 +43,10 @@ class Agent:
     results: Callable[[str], str] = "result of {}".format
     messages: list[Json] = field(default_factory=lambda: list(MESSAGES))
     responses: list[httpx.Response] = field(default_factory=list)
+
+    @property
+    def upstream(self) -> ScriptedServer:
+        return self.proxy.upstream
 
     async def turn(self, **more: Any) -> httpx.Response:
         more = {"tools": TOOLS, "stream": True, **more}
@@ -61,9 +65,8 @@ class Agent:
     def follow_up(self, response: httpx.Response) -> None:
         (call,) = [c for one in deltas(response) for c in one.get("tool_calls", ())]
         call = {key: call[key] for key in ("id", "type", "function")}
-        self.messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         said = self.results(call["function"]["name"])
-        self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": said})
+        self.messages += [called(call), gave(call["id"], said)]
 
     def header(self, number: int) -> str | None:
         """X-MLX-Stack-Loop of a response; the first is 1."""

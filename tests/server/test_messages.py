@@ -14,6 +14,7 @@ import pytest
 from tests.server.asking import Json
 from tests.server.conftest import StartProxy
 from tests.server.sockets import request
+from tests.support.messages import call_piece
 from tests.support.replies import ROLE, TEXT, litellm_error, stream, text_stream, with_role
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import RESET, SILENCE, Reply, ScriptedServer, Wait
@@ -68,8 +69,7 @@ async def test_litellm_sees_a_chat_completion_alone(proxy: RunningProxy) -> None
 # Errors
 
 
-BAD_CALL = {"name": "look", "arguments": '{"where": 1}'}
-BAD = {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": BAD_CALL}]}
+BAD = call_piece("look", '{"where": 1}')
 
 
 def bad_call() -> Reply:

@@ -17,6 +17,7 @@ import pytest
 from mlx_stack_proxy import log
 from mlx_stack_proxy.wire.fields import MAX_DEPTH
 from tests.server.conftest import StartProxy
+from tests.support.messages import call_piece, called, gave, tool_call
 from tests.support.replies import stream, with_role
 from tests.support.running_proxy import RunningProxy
 
@@ -35,6 +36,8 @@ def deep(levels: int) -> Any:
     return value
 
 
+FUNCTION = {"name": "f", "description": "d", "parameters": SCHEMA}
+CHOSEN = {"type": "function", "function": {"name": "f"}}
 ODD: list[Any] = [[], 5]  # no key of a dict, and no text
 
 CHAT: Json = {
@@ -42,24 +45,12 @@ CHAT: Json = {
     "messages": [
         {"role": "system", "content": "Be short."},
         {"role": "user", "name": "u", "content": [{"type": "text", "text": "x"}]},
-        {
-            "role": "assistant",
-            "content": None,
-            "reasoning_content": "hm",
-            "tool_calls": [
-                {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"at":1}'}}
-            ],
-        },
-        {"role": "tool", "tool_call_id": "c1", "content": "done"},
+        called(tool_call("c1", arguments='{"at":1}'), reasoning_content="hm"),
+        gave("c1", "done"),
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
     ],
-    "tools": [
-        {
-            "type": "function",
-            "function": {"name": "f", "description": "d", "parameters": SCHEMA, "strict": True},
-        }
-    ],
-    "tool_choice": {"type": "function", "function": {"name": "f"}},
+    "tools": [{"type": "function", "function": {**FUNCTION, "strict": True}}],
+    "tool_choice": CHOSEN,
     "parallel_tool_calls": True,
     "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}},
     "stream_options": {"include_usage": True},
@@ -80,17 +71,14 @@ LEGACY: Json = {
         {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
         {"role": "function", "name": "f", "content": "x"},
     ],
-    "functions": [{"name": "f", "description": "d", "parameters": SCHEMA}],
+    "functions": [FUNCTION],
     "function_call": {"name": "f"},
 }
 ALLOWED: Json = {
     **{key: CHAT[key] for key in ("model", "messages", "tools")},
     "tool_choice": {
         "type": "allowed_tools",
-        "allowed_tools": {
-            "mode": "required",
-            "tools": [{"type": "function", "function": {"name": "f"}}],
-        },
+        "allowed_tools": {"mode": "required", "tools": [CHOSEN]},
     },
 }
 MESSAGES: Json = {
@@ -143,6 +131,8 @@ MESSAGES: Json = {
     "temperature": 1,
     "top_k": 1,
 }
+OF_C1 = {"call_id": "c1"}
+GRAMMAR = {"type": "grammar", "syntax": "lark", "definition": 'start: a\na: "x"'}
 RESPONSES: Json = {
     "model": "auto",
     "instructions": "s",
@@ -158,18 +148,8 @@ RESPONSES: Json = {
             ],
         },
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "t"}]},
-        {
-            "type": "function_call",
-            "call_id": "c1",
-            "name": "f",
-            "arguments": "{}",
-            "namespace": "n",
-        },
-        {
-            "type": "function_call_output",
-            "call_id": "c1",
-            "output": [{"type": "input_text", "text": "x"}],
-        },
+        {**OF_C1, "type": "function_call", "name": "f", "arguments": "{}", "namespace": "n"},
+        {**OF_C1, "type": "function_call_output", "output": [{"type": "input_text", "text": "x"}]},
         {"type": "custom_tool_call", "call_id": "c2", "name": "p", "input": "x"},
         {"type": "custom_tool_call_output", "call_id": "c2", "output": "x", "status": "completed"},
         {"type": "zzz_call", "call_id": "c3", "id": "i", "x": 1},
@@ -177,13 +157,8 @@ RESPONSES: Json = {
         {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "x"}]},
     ],
     "tools": [
-        {"type": "function", "name": "f", "description": "d", "parameters": SCHEMA, "strict": True},
-        {
-            "type": "custom",
-            "name": "p",
-            "description": "d",
-            "format": {"type": "grammar", "syntax": "lark", "definition": 'start: a\na: "x"'},
-        },
+        {"type": "function", **FUNCTION, "strict": True},
+        {"type": "custom", "name": "p", "description": "d", "format": GRAMMAR},
         {"type": "namespace", "name": "n", "tools": [{"type": "function", "name": "h"}]},
         {"type": "web_search"},
     ],
@@ -249,21 +224,7 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-BAD_CALL = stream(
-    with_role(
-        {
-            "tool_calls": [
-                {
-                    "index": 0,
-                    "id": "c9",
-                    "type": "function",
-                    "function": {"name": "nosuch", "arguments": '{"a": '},
-                }
-            ]
-        },
-        finish="tool_calls",
-    )
-)
+BAD_CALL = stream(with_role(call_piece("nosuch", '{"a": ', "c9"), finish="tool_calls"))
 
 
 async def send(proxy: RunningProxy, path: str, body: Json) -> httpx.Response:

@@ -12,17 +12,13 @@ from tests.server.calling import BAD, CORRECTION, RULES, TOOLS, calling, finishe
 from tests.server.conftest import StartProxy
 from tests.server.looping import CHAIN, Agent
 from tests.server.looping import calling as looking
+from tests.support.messages import called, gave, tool_call
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply
 
 Json = dict[str, Any]
-CALL = {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
-AFTER_RESULT = [
-    *MESSAGES,
-    {"role": "assistant", "content": None, "tool_calls": [CALL]},
-    {"role": "tool", "tool_call_id": "call_1", "content": "Nothing found."},
-]
+AFTER_RESULT = [*MESSAGES, called(tool_call("call_1", "search")), gave("call_1", "Nothing found.")]
 NOTHING = text_stream("")
 
 

@@ -13,27 +13,22 @@ from tests.server.asking import MESSAGES, ask, payloads
 from tests.server.calling import messages_of
 from tests.server.climbing import asked, by_model
 from tests.server.conftest import StartProxy
+from tests.support.messages import called, gave, says, tool_call
 from tests.support.replies import ROLE, TEXT, data, litellm_error
 from tests.support.scripted_server import Call, Reply, WhenWhole
 
 Json = dict[str, Any]
 MINE = {"X-MLX-Stack-Session": "mine"}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-CALLED = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [
-        {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
-    ],
-}
+CALLED = called(tool_call("c1", "look"))
 HOOKED = [
-    {"role": "system", "content": "Be brief."},
+    says("system", "Be brief."),
     *MESSAGES,
-    {"role": "assistant", "content": "Hello."},
-    {"role": "system", "content": "Hook: two tests failed."},
-    {"role": "user", "content": "Go on."},
+    says("assistant", "Hello."),
+    says("system", "Hook: two tests failed."),
+    says("user", "Go on."),
 ]
-SEEN = [*MESSAGES, CALLED, {"role": "tool", "tool_call_id": "c1", "content": [IMAGE]}]
+SEEN = [*MESSAGES, CALLED, gave("c1", [IMAGE])]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from tests.support.messages import tool_call
 from tests.support.scripted_server import Piece, Reply
 
 Json = dict[str, Any]
@@ -98,13 +99,8 @@ class Kind:
         return stream(self.chunks)
 
 
-def _call(identifier: str, name: str, arguments: str) -> Json:
-    function = {"name": name, "arguments": arguments}
-    return {"id": identifier, "type": "function", "function": function}
-
-
-WEATHER = _call("call_a", "get_weather", '{"city": "Oslo"}')
-TIME = _call("call_b", "get_time", '{"zone": "CET", "at": null}')
+WEATHER = tool_call("call_a", "get_weather", '{"city": "Oslo"}')
+TIME = tool_call("call_b", "get_time", '{"zone": "CET", "at": null}')
 TOOLS = [
     {
         "type": "function",

@@ -16,6 +16,7 @@ from mlx_stack_proxy.wire.chunks import ChunkReader
 from mlx_stack_proxy.wire.delta import Delta
 from mlx_stack_proxy.wire.reply import Reply
 from mlx_stack_proxy.wire.sse import Frame
+from tests.support.messages import call_piece
 from tests.support.replies import KINDS, LINK, TOP, USAGE, chunk, data, usage_chunk
 
 Json = dict[str, Any]
@@ -208,9 +209,7 @@ CALLED = Call("search", '{"query": "x"}', "call_9")
 
 
 def call_chunk(call: Call = CALLED, place: int = 0) -> Json:
-    function = {"name": call.name, "arguments": call.arguments}
-    piece = {"index": place, "id": call.id, "type": "function", "function": function}
-    return chunk({"tool_calls": [piece]})
+    return chunk(call_piece(call.name, call.arguments, call.id, place))
 
 
 def test_text_becomes_a_call_just_before_the_finish() -> None:
@@ -262,15 +261,6 @@ def test_calls_go_out_whole_and_numbered_with_what_their_pieces_had() -> None:
     (piece,) = first["choices"][0]["delta"]["tool_calls"]
     assert piece == {**signed, "function": {"name": "search", "arguments": "{}"}}
     assert second == call_chunk(CALLED, 1)
-
-
-def test_a_server_that_finishes_twice() -> None:
-    one = Written().hold(chunk({"content": "x"}), chunk({}, "stop"), chunk({}, "stop"))
-    assert one.rest() == [
-        chunk({"role": "assistant"}),
-        chunk({"content": "x"}),
-        chunk({}, "stop"),
-    ]
 
 
 def test_what_nobody_changed_is_held_as_the_bytes_that_came() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from mlx_stack_proxy.wire import legacy
 from tests.engine.exchanges import USER
+from tests.support.messages import called, gave
 from tests.support.replies import FUNCTIONS, KINDS, TIME, TOOLS, WEATHER, chunk, usage_chunk
 
 Json = dict[str, Any]
@@ -62,16 +63,13 @@ def test_the_history_to_tool_messages() -> None:
         {"role": "function", "name": "get_time", "content": "noon"},
     ]
     first, second = "call_function_1", "call_function_2"
-    one, two = (
-        {"id": name, "type": "function", "function": function}
-        for name, function in ((first, weather), (second, time))
-    )
+    one, two = {**WEATHER, "id": first}, {**TIME, "id": second}
     assert legacy.to_tools({"messages": old, "functions": FUNCTIONS})["messages"] == [
         USER,
-        {"role": "assistant", "content": None, "tool_calls": [one]},
-        {"role": "tool", "tool_call_id": first, "content": "rain"},
-        {"role": "assistant", "content": "And?", "tool_calls": [two]},
-        {"role": "tool", "tool_call_id": second, "content": "noon"},
+        called(one),
+        gave(first, "rain"),
+        called(two, content="And?"),
+        gave(second, "noon"),
     ]
 
 

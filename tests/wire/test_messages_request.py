@@ -10,17 +10,14 @@ import pytest
 from mlx_stack_proxy.errors import ProxyError
 from mlx_stack_proxy.wire.messages import MESSAGES
 from mlx_stack_proxy.wire.messages.request import count_tokens
+from tests.support.messages import called, gave, reminder, says, tool_call
 
 Json = dict[str, Any]
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
 MARK = {"cache_control": {"type": "ephemeral"}}
 USE = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"b": 1, "a": "é"}}
-CALL = {
-    "id": "toolu_1",
-    "type": "function",
-    "function": {"name": "look", "arguments": '{"b":1,"a":"é"}'},
-}
+CALL = tool_call("toolu_1", "look", '{"b":1,"a":"é"}')
 
 
 def text(said: str, **more: Any) -> Json:
@@ -28,11 +25,11 @@ def text(said: str, **more: Any) -> Json:
 
 
 def user(*blocks: Any) -> Json:
-    return {"role": "user", "content": list(blocks)}
+    return says("user", list(blocks))
 
 
 def assistant(*blocks: Any) -> Json:
-    return {"role": "assistant", "content": list(blocks)}
+    return says("assistant", list(blocks))
 
 
 def result(content: Any, **more: Any) -> Json:
@@ -40,31 +37,27 @@ def result(content: Any, **more: Any) -> Json:
 
 
 def tool_message(content: str) -> Json:
-    return {"role": "tool", "tool_call_id": "toolu_1", "content": content}
+    return gave("toolu_1", content)
 
 
 def chat(*messages: Any, **more: Any) -> Json:
     return MESSAGES.to_chat({"model": "m", "messages": list(messages), **more}, {}).body
 
 
-ASKED, SAID = user(text("Hi")), {"role": "user", "content": "Hi"}
-USED, CALLED = assistant(USE), {"role": "assistant", "content": None, "tool_calls": [CALL]}
+ASKED, SAID = user(text("Hi")), says("user", "Hi")
+USED, CALLED = assistant(USE), called(CALL)
 # By name: the system, the messages, and what they come to.
 CASES: dict[str, tuple[Any, list[Json], list[Json]]] = {
-    "strings": (
-        "Be short.",
-        [{"role": "user", "content": "Hi"}],
-        [{"role": "system", "content": "Be short."}, SAID],
-    ),
+    "strings": ("Be short.", [says("user", "Hi")], [says("system", "Be short."), SAID]),
     "blocks": (
         [text("Be"), text("short.", **MARK)],
         [user(text("One"), text("two", **MARK))],
-        [{"role": "system", "content": "Be\n\nshort."}, {"role": "user", "content": "One\n\ntwo"}],
+        [says("system", "Be\n\nshort."), says("user", "One\n\ntwo")],
     ),
     "a billing header": (
         [text("x-anthropic-billing-header: cc_version=1;"), text("Be.")],
         [ASKED],
-        [{"role": "system", "content": "Be."}, SAID],
+        [says("system", "Be."), SAID],
     ),
     "nothing but a billing header": (
         [text("x-anthropic-billing-header: cc_version=1;")],
@@ -73,33 +66,23 @@ CASES: dict[str, tuple[Any, list[Json], list[Json]]] = {
     ),
     "a system message first": (
         "Be.",
-        [{"role": "system", "content": "Here."}, ASKED],
-        [{"role": "system", "content": "Be.\n\nHere."}, SAID],
+        [says("system", "Here."), ASKED],
+        [says("system", "Be.\n\nHere."), SAID],
     ),
     "one behind the user's": (
         None,
-        [ASKED, {"role": "system", "content": "Now."}],
-        [{"role": "user", "content": "Hi\n\n<system-reminder>\nNow.\n</system-reminder>"}],
+        [ASKED, says("system", "Now.")],
+        [says("user", f"Hi\n\n{reminder('Now.')}")],
     ),
     "one behind results": (
         None,
-        [ASKED, USED, user(result("x")), {"role": "system", "content": "N."}],
-        [
-            SAID,
-            CALLED,
-            tool_message("x"),
-            {"role": "user", "content": "<system-reminder>\nN.\n</system-reminder>"},
-        ],
+        [ASKED, USED, user(result("x")), says("system", "N.")],
+        [SAID, CALLED, tool_message("x"), says("user", reminder("N."))],
     ),
     "one between a call and its result": (
         None,
-        [ASKED, USED, {"role": "system", "content": "N."}, user(result("x"), text("On."))],
-        [
-            SAID,
-            CALLED,
-            tool_message("x"),
-            {"role": "user", "content": "<system-reminder>\nN.\n</system-reminder>\n\nOn."},
-        ],
+        [ASKED, USED, says("system", "N."), user(result("x"), text("On."))],
+        [SAID, CALLED, tool_message("x"), says("user", f"{reminder('N.')}\n\nOn.")],
     ),
     "a result of several texts": (
         None,
@@ -125,17 +108,17 @@ CASES: dict[str, tuple[Any, list[Json], list[Json]]] = {
     "an image between texts": (
         None,
         [user(text("a"), IMAGE, text("b"), text("c"))],
-        [{"role": "user", "content": [text("a"), PICTURE, text("b\n\nc")]}],
+        [says("user", [text("a"), PICTURE, text("b\n\nc")])],
     ),
     "a document's text": (
         None,
         [user({"type": "document", "title": "T", "source": {"type": "text", "data": "D"}})],
-        [{"role": "user", "content": "T\n\nD"}],
+        [says("user", "T\n\nD")],
     ),
     "a block that nobody knows": (
         None,
         [user({"type": "new", "n": 1, **MARK})],
-        [{"role": "user", "content": '{"type":"new","n":1}'}],
+        [says("user", '{"type":"new","n":1}')],
     ),
     "thinking": (
         None,
@@ -145,20 +128,17 @@ CASES: dict[str, tuple[Any, list[Json], list[Json]]] = {
     "redacted thinking": (
         None,
         [ASKED, assistant({"type": "redacted_thinking", "data": "x"}, text("a"), text("b"))],
-        [SAID, {"role": "assistant", "content": "ab"}],
+        [SAID, says("assistant", "ab")],
     ),
     "a call without arguments": (
         None,
         [ASKED, assistant({**USE, "input": {}})],
-        [
-            SAID,
-            {**CALLED, "tool_calls": [{**CALL, "function": {"name": "look", "arguments": "{}"}}]},
-        ],
+        [SAID, called(tool_call("toolu_1", "look"))],
     ),
     "a beginning of the reply": (
         None,
-        [ASKED, {"role": "assistant", "content": "{"}],
-        [SAID, {"role": "assistant", "content": "{"}],
+        [ASKED, says("assistant", "{")],
+        [SAID, says("assistant", "{")],
     ),
 }
 

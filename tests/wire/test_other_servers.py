@@ -17,13 +17,10 @@ from mlx_stack_proxy.wire.dialect import Context
 from mlx_stack_proxy.wire.messages import MESSAGES
 from mlx_stack_proxy.wire.responses import RESPONSES
 from tests.support.deltas import Speaking, spoken
+from tests.support.messages import called, gave, reminder, says, tool_call
 from tests.support.replies import TOP, chunk, usage_chunk
 
 Json = dict[str, Any]
-
-
-def says(role: str, content: Any) -> Json:
-    return {"role": role, "content": content}
 
 
 def thinking(text: str) -> Json:
@@ -39,9 +36,8 @@ def output(number: int, said: Any) -> Json:
     return {"type": "function_call_output", "call_id": f"call_{number}", "output": said}
 
 
-def tool_call(number: int, name: str = "f", arguments: str = "{}") -> Json:
-    function = {"name": name, "arguments": arguments}
-    return {"id": f"call_{number}", "type": "function", "function": function}
+def result(content: Any) -> Json:
+    return {"type": "tool_result", "tool_use_id": "call_1", "content": content}
 
 
 HI = says("user", "Hi")
@@ -53,34 +49,24 @@ TOOL_IMAGES = [
     {"type": "image", "source": {"type": "url", "url": "https://localhost/a.png"}},
 ]
 USED = says("assistant", [{"type": "tool_use", "id": "call_1", "name": "f", "input": {}}])
-CALLED = {"role": "assistant", "content": None, "tool_calls": [tool_call(1)]}
+CALLED = called(tool_call("call_1"))
 
 # By project and case: the messages of a request, and the chat messages that they come to.
 OF_MESSAGES: dict[str, tuple[list[Json], list[Json]]] = {
     "Ollama: a message of thinking alone is kept": (
         [HI, says("assistant", [thinking("Hm.")])],
-        [HI, {"role": "assistant", "content": "", "reasoning_content": "Hm."}],
+        [HI, says("assistant", "", reasoning_content="Hm.")],
     ),
     "vLLM: several thoughts are one": (
         [HI, says("assistant", [thinking("A. "), thinking("B."), TEXT])],
-        [HI, {"role": "assistant", "content": "Hi", "reasoning_content": "A. B."}],
+        [HI, says("assistant", "Hi", reasoning_content="A. B.")],
     ),
     "vLLM: the images of a result follow it, all in one message": (
-        [
-            HI,
-            USED,
-            says(
-                "user", [{"type": "tool_result", "tool_use_id": "call_1", "content": TOOL_IMAGES}]
-            ),
-        ],
+        [HI, USED, says("user", [result(TOOL_IMAGES)])],
         [
             HI,
             CALLED,
-            {
-                "role": "tool",
-                "tool_call_id": "call_1",
-                "content": "\n\n".join(["[an image: see the message after this]"] * 2),
-            },
+            gave("call_1", "\n\n".join(["[an image: see the message after this]"] * 2)),
             says(
                 "user",
                 [
@@ -91,23 +77,16 @@ OF_MESSAGES: dict[str, tuple[list[Json], list[Json]]] = {
         ],
     ),
     "llama.cpp: text beside a result; it goes behind, where they put it before": (
-        [
-            HI,
-            USED,
-            says(
-                "user",
-                [TEXT, {"type": "tool_result", "tool_use_id": "call_1", "content": "25°C"}],
-            ),
-        ],
-        [HI, CALLED, {"role": "tool", "tool_call_id": "call_1", "content": "25°C"}, HI],
+        [HI, USED, says("user", [TEXT, result("25°C")])],
+        [HI, CALLED, gave("call_1", "25°C"), HI],
     ),
     "forge (ADR 012): two replies in a row are one message, as strict templates want": (
         [HI, says("assistant", "A."), says("assistant", [TEXT]), HI],
         [HI, says("assistant", "A.\n\nHi"), HI],
     ),
     "Ollama: a result without its call": (
-        [says("user", [{"type": "tool_result", "tool_use_id": "call_1", "content": "25°C"}])],
-        [{"role": "tool", "tool_call_id": "call_1", "content": "25°C"}],
+        [says("user", [result("25°C")])],
+        [gave("call_1", "25°C")],
     ),
 }
 
@@ -123,47 +102,28 @@ def test_requests_of_messages(name: str) -> None:
 OF_RESPONSES: dict[str, tuple[Any, list[Json]]] = {
     "Ollama: a call joins the message before it": (
         [HI, GO, function_call(1, arguments='{ "a":1}')],
-        [
-            HI,
-            {
-                "role": "assistant",
-                "content": "Go.",
-                "tool_calls": [tool_call(1, arguments='{ "a":1}')],
-            },
-        ],
+        [HI, called(tool_call("call_1", arguments='{ "a":1}'), content="Go.")],
     ),
     "vLLM: calls in a row are one message, and their results follow": (
         [HI, function_call(1), function_call(2, "g"), output(1, "a"), output(2, "b")],
         [
             HI,
-            {"role": "assistant", "content": None, "tool_calls": [tool_call(1), tool_call(2, "g")]},
-            {"role": "tool", "tool_call_id": "call_1", "content": "a"},
-            {"role": "tool", "tool_call_id": "call_2", "content": "b"},
+            called(tool_call("call_1"), tool_call("call_2", "g")),
+            gave("call_1", "a"),
+            gave("call_2", "b"),
         ],
     ),
     "vLLM: a result between calls parts them": (
         [HI, function_call(1), output(1, "a"), function_call(2)],
-        [
-            HI,
-            CALLED,
-            {"role": "tool", "tool_call_id": "call_1", "content": "a"},
-            {**CALLED, "tool_calls": [tool_call(2)]},
-        ],
+        [HI, CALLED, gave("call_1", "a"), called(tool_call("call_2"))],
     ),
     "Ollama: two replies in a row; they are one message, where they make two": (
         [HI, GO, function_call(1), GO, function_call(2)],
-        [
-            HI,
-            {
-                "role": "assistant",
-                "content": "Go.\n\nGo.",
-                "tool_calls": [tool_call(1), tool_call(2)],
-            },
-        ],
+        [HI, called(tool_call("call_1"), tool_call("call_2"), content="Go.\n\nGo.")],
     ),
     "vLLM: replayed items without ids, status and annotations": (
         [HI, {"type": "reasoning", "summary": [], "content": [WHY]}, GO],
-        [HI, {"role": "assistant", "content": "Go.", "reasoning_content": "Why?"}],
+        [HI, says("assistant", "Go.", reasoning_content="Why?")],
     ),
     "Ollama: results in another order than their calls": (
         [
@@ -181,34 +141,25 @@ OF_RESPONSES: dict[str, tuple[Any, list[Json]]] = {
         ],
         [
             HI,
-            {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [
-                    tool_call(1, "read"),
-                    tool_call(2, "ns__note", '{"input":"  C:\\\\a\\n\\t雪 <b>\\r\\n "}'),
-                ],
-            },
-            {"role": "tool", "tool_call_id": "call_2", "content": "雪  "},
-            {"role": "tool", "tool_call_id": "call_1", "content": "first"},
+            called(
+                tool_call("call_1", "read"),
+                tool_call("call_2", "ns__note", '{"input":"  C:\\\\a\\n\\t雪 <b>\\r\\n "}'),
+            ),
+            gave("call_2", "雪  "),
+            gave("call_1", "first"),
         ],
     ),
     "Ollama: an item that nobody knows; it is said, where they refuse it": (
         [HI, {"type": "unknown_tool_call", "a": 1}],
-        [HI, {"role": "assistant", "content": '[unknown_tool_call] {"a":1}'}],
+        [HI, says("assistant", '[unknown_tool_call] {"a":1}')],
     ),
     "Ollama: an output that is an object; it is said, where they refuse it": (
         [HI, function_call(1), output(1, {"a": 1})],
-        [HI, CALLED, {"role": "tool", "tool_call_id": "call_1", "content": '{"output":{"a":1}}'}],
+        [HI, CALLED, gave("call_1", '{"output":{"a":1}}')],
     ),
     "Claude Code puts news between a call and its result: nothing may stand there": (
         [HI, function_call(1), says("developer", "New."), output(1, "a"), HI],
-        [
-            HI,
-            CALLED,
-            {"role": "tool", "tool_call_id": "call_1", "content": "a"},
-            says("user", "<system-reminder>\nNew.\n</system-reminder>\n\nHi"),
-        ],
+        [HI, CALLED, gave("call_1", "a"), says("user", f"{reminder('New.')}\n\nHi")],
     ),
     "llama.cpp: a system message and no type": (
         [says("system", "Book"), HI],
@@ -244,7 +195,7 @@ def test_items_that_belong_to_nothing(item: Json, param: str) -> None:
 def blocks(*deltas: Json, finish: str = "tool_calls") -> list[Any]:
     """The blocks of a reply as their kinds and what they hold, and why it stopped."""
     encoder = Speaking(MESSAGES.encoder(Context("req_1", "m", None, lambda: 7)))
-    chunks = [chunk({"role": "assistant", "content": ""}), *map(chunk, deltas), chunk({}, finish)]
+    chunks = [chunk(says("assistant", "")), *map(chunk, deltas), chunk({}, finish)]
     data = b"".join([encoder.chunk(one) for one in [*chunks, usage_chunk()]]) + encoder.end()
     found: list[Any] = []
     for event in payloads(data):

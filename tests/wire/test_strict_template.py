@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.wire.strict_template import needs_rewriting, rewritten
+from tests.support.messages import gave, reminder, says
 
 Json = dict[str, Any]
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
@@ -15,19 +16,11 @@ CALL = {"role": "assistant", "tool_calls": [{"id": "c1"}, {"id": "c2"}]}
 
 
 def system(text: str, role: str = "system") -> Json:
-    return {"role": role, "content": text}
+    return says(role, text)
 
 
 def user(content: Any) -> Json:
-    return {"role": "user", "content": content}
-
-
-def result(call: str, content: Any) -> Json:
-    return {"role": "tool", "tool_call_id": call, "content": content}
-
-
-def marked(text: str) -> str:
-    return f"<system-reminder>\n{text}\n</system-reminder>"
+    return says("user", content)
 
 
 SHOWN = "[an image: see the message after this]"
@@ -39,28 +32,28 @@ SHOWN = "[an image: see the message after this]"
         # A later system message is the user's text, where it stands.
         (
             [system("Rules."), user("Hi."), system("Lint failed."), user("Go on.")],
-            [system("Rules."), user("Hi."), user(f"{marked('Lint failed.')}\n\nGo on.")],
+            [system("Rules."), user("Hi."), user(f"{reminder('Lint failed.')}\n\nGo on.")],
         ),
         (
             [user("Hi."), system("Be brief."), CALL],
-            [user(f"Hi.\n\n{marked('Be brief.')}"), CALL],
+            [user(f"Hi.\n\n{reminder('Be brief.')}"), CALL],
         ),
-        ([user("Hi."), system("Late.", "developer")], [user(f"Hi.\n\n{marked('Late.')}")]),
+        ([user("Hi."), system("Late.", "developer")], [user(f"Hi.\n\n{reminder('Late.')}")]),
         # At the head they become one.
         ([system("One."), system("Two."), user("Hi.")], [system("One.\n\nTwo."), user("Hi.")]),
         # Nothing comes between a call and its results.
         (
-            [CALL, result("c1", "ok"), system("Hook."), result("c2", "ok")],
-            [CALL, result("c1", "ok"), result("c2", "ok"), user(marked("Hook."))],
+            [CALL, gave("c1", "ok"), system("Hook."), gave("c2", "ok")],
+            [CALL, gave("c1", "ok"), gave("c2", "ok"), user(reminder("Hook."))],
         ),
         # An image of a result follows the results.
         (
-            [CALL, result("c1", [{"type": "text", "text": "seen"}, IMAGE]), result("c2", "ok")],
-            [CALL, result("c1", f"seen\n\n{SHOWN}"), result("c2", "ok"), user([IMAGE])],
+            [CALL, gave("c1", [{"type": "text", "text": "seen"}, IMAGE]), gave("c2", "ok")],
+            [CALL, gave("c1", f"seen\n\n{SHOWN}"), gave("c2", "ok"), user([IMAGE])],
         ),
         (
-            [CALL, result("c1", [IMAGE]), user("And now?")],
-            [CALL, result("c1", SHOWN), user([IMAGE, {"type": "text", "text": "And now?"}])],
+            [CALL, gave("c1", [IMAGE]), user("And now?")],
+            [CALL, gave("c1", SHOWN), user([IMAGE, {"type": "text", "text": "And now?"}])],
         ),
     ],
 )
@@ -77,7 +70,7 @@ def test_where_they_go(messages: list[Json], expected: list[Json]) -> None:
     [
         [user("Hi.")],
         [system("Rules."), user([IMAGE, {"type": "text", "text": "Look."}]), CALL],
-        [user("Hi."), CALL, result("c1", [{"type": "text", "text": "ok"}]), result("c2", None)],
+        [user("Hi."), CALL, gave("c1", [{"type": "text", "text": "ok"}]), gave("c2", None)],
     ],
 )
 def test_others_stay(messages: list[Json]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from mlx_stack_proxy.wire.json_text import decode
 from tests.engine.exchanges import attempt, completion_of, relayed
 from tests.server.asking import payloads, text_of
+from tests.support.messages import call_piece
 from tests.support.replies import DONE, chunk, data
 
 FIRST, SECOND = "\\ud83d", "\\ude00"  # as they stand in JSON: the halves of 😀
@@ -40,9 +41,7 @@ def test_text_that_is_cut_inside_a_character(texts: list[str], expected: str) ->
 
 def test_arguments_of_a_call_that_are_cut_inside_a_character() -> None:
     def calling(arguments: str) -> bytes:
-        function = {"name": "say", "arguments": "TEXT"}
-        call = {"index": 0, "id": "call_1", "type": "function", "function": function}
-        return data(chunk({"tool_calls": [call]})).replace(b"TEXT", arguments.encode())
+        return data(chunk(call_piece("say", "TEXT"))).replace(b"TEXT", arguments.encode())
 
     pieces = [calling('{\\"x\\": \\"' + FIRST), calling(SECOND + '\\"}')]
     out = relayed(attempt(), [*pieces, data(chunk({}, "tool_calls")) + DONE])

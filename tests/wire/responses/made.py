@@ -12,6 +12,7 @@ from mlx_stack_proxy.wire.dialect import Context
 from mlx_stack_proxy.wire.responses import RESPONSES
 from mlx_stack_proxy.wire.responses.stream import ResponseStream
 from tests.support.deltas import Speaking
+from tests.support.messages import call_piece
 from tests.support.replies import chunk, usage_chunk
 
 Json = dict[str, Any]
@@ -45,10 +46,7 @@ def events(data: bytes) -> list[Json]:
 
 
 def call(name: str, arguments: str, index: int = 0, call_id: str = "call_1") -> Json:
-    function = {"name": name, "arguments": arguments}
-    return {
-        "tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]
-    }
+    return call_piece(name, arguments, call_id, index)
 
 
 def check_strictly(model: BaseModel) -> None:
