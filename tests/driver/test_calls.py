@@ -1,4 +1,4 @@
-"""What reads a call's reply."""
+"""What reads a call's reply, in the loop or in a thread."""
 
 from __future__ import annotations
 
@@ -75,3 +75,41 @@ async def test_a_long_json_answer_is_parsed_in_a_thread(monkeypatch: pytest.Monk
         assert read_into.reply.choices[0].text == text
     short, long = parsed_in
     assert short is threading.main_thread() is not long
+
+
+# Work on an attempt in a thread, and a cancellation that comes meanwhile
+
+
+async def test_a_cancellation_waits_for_the_work_and_loses_no_result() -> None:
+    begun, end = asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+    results: list[str] = []
+
+    def work() -> str:
+        loop.call_soon_threadsafe(begun.set)
+        end.wait()
+        return "bytes"
+
+    async def read() -> None:
+        results.append(await calls.in_thread(work))
+        await asyncio.sleep(0)
+        results.append("went on")
+
+    task = asyncio.ensure_future(read())
+    await begun.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    assert not task.done()
+    end.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert results == ["bytes"]
+    assert task.cancelling() == 1
+
+
+async def test_what_the_work_raises_is_raised() -> None:
+    def work() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await calls.in_thread(work)

@@ -1,4 +1,7 @@
-"""Whole exchanges, from the first attempt to the last byte, with a scripted upstream."""
+"""Exchanges whose moments a socket can't hold still: a limit, a leave, a queue.
+
+Whole exchanges, from the first attempt to the last byte: tests/server/test_escalation.py.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,6 @@ from mlx_stack_proxy.engine import deadlines, watch
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.downstream import Downstream
 from mlx_stack_proxy.engine.exchange import Exchange
-from mlx_stack_proxy.engine.upstream import UpstreamError
 from mlx_stack_proxy.engine.verdicts import Verdict
 from mlx_stack_proxy.main import build_services
 from mlx_stack_proxy.settings import Settings
@@ -54,13 +56,9 @@ def calling(arguments: str) -> list[Any]:
 
 
 GOOD = said({"content": "Hello"})
-EMPTY = said({"content": ""})
 BAD_CALL, GOOD_CALL = calling("{}"), calling('{"query": "quokka"}')
 HANGS: list[Any] = [data(chunk({"role": "assistant"})), FOREVER]
-HALF: list[Any] = [*GOOD[:2], UpstreamError("it broke off")]
 DEAD = (500, b'{"error": {"message": "gone"}}')
-CLIENTS = (422, b'{"error": {"message": "temperature must be at most 2"}}')
-REFUSED = UpstreamError("the connection was refused", unreachable=True)
 
 
 class Scripted(FakeUpstream):
@@ -161,65 +159,7 @@ async def at_once(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
 
 
 RETRIES = {"reliability.tool_validation.max_retries": 1}
-SHORT = {"tiers.fast.first_token_timeout": 0.02, "tiers.fast.tool_silence_timeout": 0.02}
 ONCE = {"reliability.escalation.max_attempts": 1}
-# Each: the replies of `fast` and `standard`, the settings; who was asked, how it ended, the status.
-TABLE: dict[str, tuple[list[Any], list[Any], Json, list[str], str, int]] = {
-    "at once": ([GOOD], [GOOD], {}, ["fast"], "ok", 200),
-    "corrected": ([BAD_CALL, GOOD_CALL], [GOOD], RETRIES, ["fast", "fast"], "ok", 200),
-    "by the next tier": ([DEAD], [GOOD], {}, ["fast", "standard"], "ok", 200),
-    "by the next tier, after silence": ([HANGS], [GOOD], SHORT, ["fast", "standard"], "ok", 200),
-    "an empty reply": ([EMPTY], [GOOD], {}, ["fast", "standard"], "ok", 200),
-    "the client's fault": ([CLIENTS], [GOOD], {}, ["fast"], "client_error", 422),
-    "by nobody": ([DEAD], [DEAD], {}, ["fast", "standard"], "all_tiers_failed", 502),
-    "silence, and no other": (
-        [HANGS],
-        [GOOD],
-        {**SHORT, **ONCE},
-        ["fast"],
-        "all_tiers_failed",
-        504,
-    ),
-    "a bad call": (
-        [BAD_CALL],
-        [BAD_CALL],
-        {},
-        ["fast", "standard"],
-        "tool_validation_failed",
-        422,
-    ),
-    "no connection": ([REFUSED], [GOOD], {}, ["fast"], "upstream_unavailable", 503),
-}
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("name", TABLE)
-async def test_from_the_first_attempt_to_the_last_byte(name: str, stream: bool) -> None:
-    fast, standard, rules, asked, outcome, status = TABLE[name]
-    one = Running({"fast": fast, "standard": standard}, stream, rules)
-    assert await one.outcome() == outcome
-    assert one.upstream.asked == asked
-    client = one.client
-    assert client.status == status
-    assert client.headers["x-mlx-stack-attempts"] == str(len(asked))
-    assert client.headers["x-mlx-stack-tier"] == one.exchange.tier == asked[-1]
-    if outcome == "ok":
-        whole = client.body.endswith(DONE) if stream else json.loads(client.body)["choices"]
-        assert whole
-    elif outcome != "client_error":
-        assert json.loads(client.body)["error"]["type"] == outcome
-    else:
-        assert client.body == CLIENTS[1], "as it came"
-    assert all(answer.closed for answer in one.upstream.answers)
-    assert len(one.exchange.outcomes) == len(one.exchange.steps) == len(asked)
-    assert not one.services.drivers
-
-
-async def test_after_text_a_failure_is_an_event_of_the_stream() -> None:
-    one = Running({"fast": [HALF], "standard": [GOOD]}, True, {})
-    assert await one.outcome() == "all_tiers_failed"
-    assert one.upstream.asked == ["fast"]
-    assert one.client.status == 200 and b'"error"' in one.client.body
 
 
 @pytest.mark.parametrize("opinion", [DEAD, HANGS, BAD_CALL], ids=["dead", "hangs", "bad"])
@@ -236,19 +176,6 @@ async def test_a_doubted_reply_goes_out_where_no_better_comes(
     assert choice["message"]["tool_calls"][0]["function"]["arguments"] == '{"query": ""}'
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_ends_its_call_and_is_told_nothing(stream: bool) -> None:
-    one = Running({"fast": [HANGS], "standard": [GOOD]}, stream, {})
-    await one.until_asked()
-    one.client.left.set()
-    assert await one.outcome() == "client_left"
-    assert (one.client.status, one.client.body) == (0, b"")
-    (answer,) = one.upstream.answers
-    assert answer.closed
-    (outcome,) = one.exchange.outcomes
-    assert outcome.called and outcome.reason == "client_left"
-
-
 async def test_a_client_that_leaves_before_the_next_step_takes_no_attempt_along(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -263,17 +190,6 @@ async def test_a_client_that_leaves_before_the_next_step_takes_no_attempt_along(
     assert await one.outcome() == "client_left"
     metrics = one.services.metrics.render(agents=False).decode()
     assert 'mlx_stack_attempts_total{result="ok",tier="fast"} 1.0' in metrics
-
-
-async def test_the_end_of_the_process_is_told() -> None:
-    one = Running({"fast": [HANGS], "standard": [GOOD]}, False, {})
-    await one.until_asked()
-    (run,) = one.services.drivers
-    assert run.writing() is not None
-    run.end()
-    assert await one.outcome() == "upstream_unavailable"
-    assert one.client.status == 503 and b"shutting down" in one.client.body
-    assert one.upstream.asked == ["fast"]
 
 
 PLACE = {"tiers.fast.max_concurrency": 1, "tiers.fast.queue_timeout": 0.02}

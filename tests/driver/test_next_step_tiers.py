@@ -11,7 +11,7 @@ from mlx_stack_proxy.driver.live_rules import after_waiting
 from mlx_stack_proxy.engine.deadlines import silent_until
 from mlx_stack_proxy.engine.outcome import Committed
 from mlx_stack_proxy.engine.request import Controls, Route
-from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, PassOn, Retry, Step
+from mlx_stack_proxy.engine.steps import Deliver, DeliverEarlier, Fail, Move, Retry, Step
 from mlx_stack_proxy.engine.tier_view import TierView
 from mlx_stack_proxy.engine.verdicts import Failure, Verdict
 from mlx_stack_proxy.settings import EscalationReason
@@ -91,36 +91,6 @@ def test_the_back_off_doubles_and_heeds_what_the_server_asks_for() -> None:
     assert isinstance(found, Retry) and found.after == 4.0
 
 
-@pytest.mark.parametrize(("calls", "goes_on"), [(7, True), (8, False)])
-def test_retries_leave_a_call_for_each_tier_to_come(calls: int, goes_on: bool) -> None:
-    """Ten calls in all, two tiers to come."""
-    found = follows(*(FAILED, BACK_OFF) * (calls - 1), INVALID)
-    assert isinstance(found, Retry if goes_on else Move)
-
-
-@pytest.mark.parametrize(
-    ("tiers", "verdict", "passed_over", "expected"),
-    [
-        (CHAIN, FAILED, ["fast"], Move("standard", "server_error")),
-        (ALONE, FAILED, ["fast"], Retry("server_error", 1, after=0.25)),
-        (CHAIN, TIMEOUT, ["standard"], Move("longctx", "timeout")),
-        (CHAIN, TIMEOUT, ["standard", "longctx"], Move("standard", "timeout")),
-    ],
-    ids=["not tried again", "unless alone", "gone past", "but not all of them"],
-)
-def test_a_degraded_tier(
-    tiers: tuple[str, ...], verdict: Verdict, passed_over: list[str], expected: Step
-) -> None:
-    view = TierView(passed_over=dict.fromkeys(passed_over, 9.0))
-    assert follows(verdict, view=view, tiers=tiers) == expected
-
-
-def test_a_full_queue_never_leads_to_the_cloud() -> None:
-    tiers = ("fast", "premium")
-    assert isinstance(follows(BUSY, tiers=tiers), Fail)
-    assert follows(TIMEOUT, tiers=tiers) == Move("premium", "timeout")
-
-
 def test_a_tier_without_tokens_is_left_for_the_next_local_one() -> None:
     hinted = Move("standard", "", hint="a hint")
     assert follows(FAILED, hinted, NO_BUDGET) == Move("longctx", "budget_exceeded", hint="a hint")
@@ -135,21 +105,6 @@ def test_a_tier_without_tokens_is_left_for_the_next_local_one() -> None:
         error_after(TEXT, NO_BUDGET),
     ):
         assert (error.status, error.type) == (429, "budget_exceeded")
-
-
-def test_an_overflow_goes_to_a_larger_window_past_others() -> None:
-    view = TierView(windows={"fast": 4096})
-    told_window = replace(OVERFLOW, window=4096)
-    assert follows(told_window, view=view) == Move("standard", "context_overflow")
-    # That the prompt is too long for `fast` makes `standard` no larger.
-    view = TierView(windows={"fast": 1})
-    assert follows(OVERFLOW, view=view) == Move("longctx", "context_overflow")
-    assert follows(FAILED, THIRD, OVERFLOW) == PassOn(400, (), b"too long")
-
-
-def test_the_clients_own_timeout_counts_where_it_is_shorter() -> None:
-    assert isinstance(follows(TIMEOUT, now=59.0, client_timeout=60.0), Move)
-    assert isinstance(follows(TIMEOUT, now=60.0, client_timeout=60.0), Fail)
 
 
 def through(*tiers: str) -> dict[str, Any]:
@@ -171,18 +126,6 @@ def test_only_litellm_that_is_gone_is_upstream_unavailable(
     """Not a cloud that is called directly."""
     error = error_after(*story, **through(*tiers))
     assert (error.status, error.type) == (status, kind)
-
-
-def test_litellm_that_is_gone_leads_to_the_direct_cloud_alone() -> None:
-    """Also where that is all that is left, and degraded."""
-    for view in (TierView(), TierView(passed_over={"premium": 9.0})):
-        found = follows(REFUSED, view=view, **through(*CHAIN, "premium"))
-        assert found == Move("premium", "server_error")
-
-
-def test_a_direct_cloud_that_is_gone_leads_on() -> None:
-    """LiteLLM is none the worse for it; and nobody waits for a second refusal."""
-    assert follows(REFUSED, **through("premium", "longctx")) == Move("longctx", "server_error")
 
 
 # What has changed while a request waited
@@ -233,12 +176,6 @@ def test_none_begins_when_the_time_is_over(client: float | None, now: float, goe
         assert error.retry_after
 
 
-def test_nobody_waits_for_a_retry_that_could_not_begin() -> None:
-    slow = replace(FAILED, retry_after=4.0)
-    assert isinstance(follows(slow, now=534.9), Retry)
-    assert follows(slow, now=535.1) == Move("standard", "server_error")  # 4 s and the jitter
-
-
 @pytest.mark.parametrize(
     ("own", "kind"), [(LOOP, "loop_detected"), (INVALID, "tool_validation_failed")]
 )
@@ -246,11 +183,6 @@ def test_what_the_model_did_last_names_the_error(own: Verdict, kind: str) -> Non
     error = error_after(own, BACK_OFF, TIMEOUT, tiers=ALONE)
     assert (error.status, error.type) == (422, kind)
     assert len(error.body()["error"]["attempts"]) == 2
-
-
-def test_after_text_that_went_out_a_bad_call_may_still_go_up_once() -> None:
-    found = follows(TEXT, INVALID, rules={"tool_validation": {"max_retries": 0}})
-    assert found == Move("standard", INVALID_REASON, correct=True)
 
 
 ANSWERED_BEFORE = TierView(proven=frozenset({"fast"}))
@@ -332,12 +264,80 @@ def test_a_silent_tier_is_left_where_another_would_have_the_request(
     assert not leaves(*story, **how)
 
 
-def test_nor_for_tiers_that_are_degraded() -> None:
-    assert isinstance(follows(TIMEOUT, view=DEGRADED), Move)  # that is no guess
-    view = TierView(passed_over={"standard": 9.0})
-    assert follows(SILENT, view=view) == Move("longctx", "timeout")
-
-
 @pytest.mark.parametrize("doubt", [DOUBTED_LOOP, SLIP])
 def test_a_second_opinion_that_does_not_come_keeps_nothing_back(doubt: Verdict) -> None:
     assert leaves(doubt, BACK_OFF, tiers=ALONE)
+
+
+# By rule: what has happened, what else is so, and the step
+
+FULL, GONE = {"tiers": ("fast", "premium")}, Move("premium", "server_error")
+PAST = Move("standard", "server_error")
+SLOW = replace(FAILED, retry_after=4.0)
+NO_RETRY = {"tool_validation": {"max_retries": 0}}
+
+
+def passing_over(*tiers: str) -> dict[str, Any]:
+    """A view in which these are degraded."""
+    return {"view": TierView(passed_over=dict.fromkeys(tiers, 9.0))}
+
+
+STEPS: list[tuple[str, Story, dict[str, Any], Step | type[Step]]] = [
+    ("a degraded tier is not tried again", (FAILED,), passing_over("fast"), PAST),
+    (
+        "unless alone",
+        (FAILED,),
+        {**passing_over("fast"), "tiers": ALONE},
+        Retry("server_error", 1, after=0.25),
+    ),
+    ("it is gone past", (TIMEOUT,), passing_over("standard"), Move("longctx", "timeout")),
+    ("but not all of them", (TIMEOUT,), {"view": DEGRADED}, Move("standard", "timeout")),
+    ("a guess leads past it, too", (SILENT,), passing_over("standard"), Move("longctx", "timeout")),
+    ("ten calls leave one for each tier to come", (FAILED, BACK_OFF) * 6 + (INVALID,), {}, Retry),
+    ("and no retry of the eighth", (FAILED, BACK_OFF) * 7 + (INVALID,), {}, Move),
+    ("a full queue never leads to the cloud", (BUSY,), FULL, Fail),
+    ("a timeout does", (TIMEOUT,), FULL, Move("premium", "timeout")),
+    (
+        "an overflow goes to a larger window",
+        (replace(OVERFLOW, window=4096),),
+        {"view": TierView(windows={"fast": 4096})},
+        Move("standard", "context_overflow"),
+    ),
+    (
+        "that the prompt is too long for `fast` makes `standard` no larger",
+        (OVERFLOW,),
+        {"view": TierView(windows={"fast": 1})},
+        Move("longctx", "context_overflow"),
+    ),
+    ("the client's own timeout is not over", (TIMEOUT,), {"now": 59.0, "client_timeout": 60}, Move),
+    ("it counts where it is shorter", (TIMEOUT,), {"now": 60.0, "client_timeout": 60}, Fail),
+    ("LiteLLM is gone: the direct cloud", (REFUSED,), through(*CHAIN, "premium"), GONE),
+    (
+        "also where that is degraded",
+        (REFUSED,),
+        {**through(*CHAIN, "premium"), **passing_over("premium")},
+        GONE,
+    ),
+    (
+        "a direct cloud that is gone leads on at once",
+        (REFUSED,),
+        through("premium", "longctx"),
+        Move("longctx", "server_error"),
+    ),
+    ("a retry that can begin is waited for", (SLOW,), {"now": 534.9}, Retry),
+    ("one that can't is not: 4 s and the jitter", (SLOW,), {"now": 535.1}, PAST),
+    (
+        "a bad call may go up once after text that went out",
+        (TEXT, INVALID),
+        {"rules": NO_RETRY},
+        Move("standard", INVALID_REASON, correct=True),
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "story", "how", "expected"), STEPS, ids=[r for r, *_ in STEPS])
+def test_the_step(
+    rule: str, story: Story, how: dict[str, Any], expected: Step | type[Step]
+) -> None:
+    found = follows(*story, **how)
+    assert isinstance(found, expected) if isinstance(expected, type) else found == expected

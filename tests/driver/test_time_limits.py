@@ -124,14 +124,6 @@ async def test_a_finished_reply_is_left_open_when_the_clients_patience_ends() ->
     assert await timed.tick(100.0) == LEFT_OPEN
 
 
-async def test_after_finish_and_usage_nothing_is_waited_for() -> None:
-    """Some servers never send `[DONE]`."""
-    timed = Timed()
-    timed.hear(5.0, TEXT, FINISH, usage_chunk())
-    assert await timed.tick(5.8) is None
-    assert await timed.tick(6.0) == LEFT_OPEN
-
-
 async def test_a_slow_client_is_no_silence_of_the_tiers() -> None:
     timed = Timed(total_timeout=60)
     timed.hear(1.0, TEXT)

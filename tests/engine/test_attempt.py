@@ -139,17 +139,6 @@ def test_what_a_later_attempt_can_not_take_back(delta: Any, stays: bool) -> None
     assert one.committed.stays is stays
 
 
-def test_calls_wait_until_the_reply_is_judged() -> None:
-    call = chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "f"}}]})
-    text = chunk({"role": "assistant", "content": "Let me look."})
-    parts = [text, call, chunk({}, "tool_calls"), usage_chunk()]
-    one = attempt()
-    assert [one.feed(data(part)) for part in parts] == [data(parts[0]), b"", b"", b""]
-    one.feed(DONE)
-    assert one.done
-    assert one.rest() == b"".join(map(data, parts[1:])) + DONE
-
-
 @pytest.mark.parametrize(
     ("delta", "reason"),
     [

@@ -104,13 +104,6 @@ def test_what_closes_the_gate(payload: Json) -> None:
     assert gate.closed
 
 
-def test_a_server_that_counts_along_in_every_chunk_still_streams() -> None:
-    gate = Gate()
-    deltas = [made({**one, "usage": USAGE}) for one in (ROLE, TEXT, TEXT, FINISH)]
-    assert [pushed(gate, one) for one in deltas] == [[], deltas[:2], [deltas[2]], []]
-    assert gate.closed
-
-
 class Held:
     """Lets text flow up to the first `<`."""
 

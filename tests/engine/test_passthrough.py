@@ -62,12 +62,6 @@ def form(data: dict[str, str | list[str]]) -> tuple[dict[str, str], bytes]:
     return {"content-type": request.headers["content-type"]}, request.read()
 
 
-def test_a_form() -> None:
-    headers, body = form({"model": "whisper", "language": "de"})
-    asked = read(headers, body)
-    assert (asked.model, asked.content) == ("whisper", body)
-
-
 def test_what_steers_is_taken_out_of_a_form() -> None:
     headers, body = form({"model": "whisper", "timeout": "2", "metadata": "{}", "language": "de"})
     asked = read(headers, body)

@@ -90,17 +90,6 @@ async def test_every_status_is_an_answer(
     assert upstream.calls[1].header("cookie") is None
 
 
-async def test_the_body_comes_piece_by_piece(upstream: ScriptedServer, edge: Upstream) -> None:
-    go_on = asyncio.Event()
-    upstream.will(Reply.sse(b"data: 1\n\n", Wait(go_on), b"data: 2\n\n"))
-    response = await post(edge)
-    assert await response.next_bytes() == b"data: 1\n\n"
-    go_on.set()
-    assert [await response.next_bytes() for _ in range(3)] == [b"data: 2\n\n", b"", b""]
-    await response.aclose()
-    assert len(upstream.connections) == 1
-
-
 async def test_a_body_over_the_limit(upstream: ScriptedServer, edge: Upstream) -> None:
     upstream.always(Reply(200, (), (b"12345", b"67890", b"1")))
     assert await (await post(edge)).read(11) == b"12345678901"
@@ -197,16 +186,6 @@ async def test_an_error_instead_of_an_answer(upstream: ScriptedServer, edge: Ups
     assert caught.value.unreachable
 
 
-async def test_an_error_inside_the_answer(upstream: ScriptedServer, edge: Upstream) -> None:
-    go_on = asyncio.Event()
-    upstream.will(Reply.sse(b"1", Wait(go_on), CLOSE))
-    response = await post(edge)
-    assert await response.next_bytes() == b"1"
-    go_on.set()
-    with pytest.raises(UpstreamError, match="the connection broke off inside the answer"):
-        await response.next_bytes()
-
-
 async def test_a_cancelled_wait_is_no_upstream_error_and_ends_the_call_at_once(
     upstream: ScriptedServer, edge: Upstream
 ) -> None:
@@ -232,16 +211,6 @@ async def test_a_path_never_names_another_server(
     upstream.will(Reply())
     assert (await edge.send("GET", target, [])).status == 200
     assert upstream.calls[0].target == target  # as it came, too
-
-
-async def test_one_that_is_closed_before_its_end_is_ended(
-    upstream: ScriptedServer, edge: Upstream
-) -> None:
-    upstream.will(Reply.sse(b"data: 1\n\n", SILENCE))
-    response = await post(edge)
-    await response.next_bytes()
-    await response.aclose()
-    assert await upstream.calls[0].left_within(5)
 
 
 # A server may close an idle connection while the proxy sends the next request on it.

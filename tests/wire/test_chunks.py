@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.wire.chunks import ChunkReader, MalformedChunk
-from mlx_stack_proxy.wire.delta import Delta, UpstreamErrorEvent, Usage, text_of, usage_of
+from mlx_stack_proxy.wire.delta import Delta, UpstreamErrorEvent, Usage, usage_of
 from mlx_stack_proxy.wire.reply import Reply
 from mlx_stack_proxy.wire.sse import Frame, data_frame
 from tests.support.replies import Json, chunk, data
@@ -242,16 +242,3 @@ def test_empty_data_is_left_out(data: bytes) -> None:
 def test_what_is_no_object_is_malformed(data: bytes) -> None:
     with pytest.raises(MalformedChunk):
         read(data)
-
-
-@pytest.mark.parametrize(
-    ("content", "text"),
-    [
-        ("a", "a"),
-        ([{"type": "text", "text": "a"}, {"type": "image_url"}, "b", 3], "ab"),
-        (None, ""),
-        ({"text": "a"}, ""),
-    ],
-)
-def test_the_text_of_a_content(content: Any, text: str) -> None:
-    assert text_of(content) == text

@@ -20,19 +20,32 @@ def chat(**body: Any) -> Json:
     return found
 
 
-def test_fields_that_chat_completions_have_too() -> None:
-    same = {"model": "fast", "temperature": 0.1, "top_p": 0.5, "metadata": {"a": "b"}, "user": "u"}
-    assert chat(**same, prompt_cache_key="k") == {**same, "prompt_cache_key": "k"}
+SAME = {"model": "fast", "temperature": 0.1, "top_p": 0.5, "metadata": {"a": "b"}, "user": "u"}
+TUNED = {"reasoning": {"effort": "high"}, "truncation": "auto", "store": True, "include": ["x"]}
+SCHEMA = {"name": "n", "schema": {"type": "object"}, "strict": True}
+FIELDS: list[tuple[Json, Json]] = [
+    ({**SAME, "prompt_cache_key": "k"}, {**SAME, "prompt_cache_key": "k"}),
+    ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
+    ({"stream": False}, {"stream": False}),
+    ({"max_output_tokens": 64}, {"max_tokens": 64}),
+    ({"max_output_tokens": None}, {}),
+    (
+        {"text": {"format": {"type": "json_schema", **SCHEMA}, "verbosity": "low"}},
+        {"response_format": {"type": "json_schema", "json_schema": SCHEMA}},
+    ),
+    (
+        {"text": {"format": {"type": "json_object"}}},
+        {"response_format": {"type": "json_object"}},
+    ),
+    ({"text": {"format": {"type": "text"}, "verbosity": "low"}}, {}),
+    ({**TUNED, "client_metadata": {"a": "b"}, "service_tier": "flex", "unheard_of": 1}, {}),
+]
 
 
-def test_a_stream_is_asked_for_its_usage() -> None:
-    assert chat(stream=True) == {"stream": True, "stream_options": {"include_usage": True}}
-    assert chat(stream=False) == {"stream": False}
-
-
-def test_the_limit_on_the_reply() -> None:
-    assert chat(max_output_tokens=64) == {"max_tokens": 64}
-    assert chat(max_output_tokens=None) == {}
+@pytest.mark.parametrize(("body", "expected"), FIELDS)
+def test_fields(body: Json, expected: Json) -> None:
+    """What only tunes is left out."""
+    assert chat(**body) == expected
 
 
 @pytest.mark.parametrize("given", [0, -1, "64", 1.5, True, [64]])
@@ -41,22 +54,6 @@ def test_a_wrong_limit_is_refused_by_the_name_that_the_client_gave_it(given: Any
         chat(max_output_tokens=given)
     assert (refused.value.status, refused.value.param) == (400, "max_output_tokens")
     assert "`max_output_tokens`" in refused.value.message
-
-
-def test_the_format_of_the_text() -> None:
-    schema = {"type": "object"}
-    format_ = {"type": "json_schema", "name": "n", "schema": schema, "strict": True}
-    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "strict": True}}
-    assert chat(text={"format": format_, "verbosity": "low"}) == {"response_format": wanted}
-    assert chat(text={"format": {"type": "json_object"}}) == {
-        "response_format": {"type": "json_object"}
-    }
-    assert chat(text={"format": {"type": "text"}, "verbosity": "low"}) == {}
-
-
-def test_what_only_tunes_is_left_out() -> None:
-    tuned = {"reasoning": {"effort": "high"}, "truncation": "auto", "store": True, "include": ["x"]}
-    assert chat(**tuned, client_metadata={"a": "b"}, service_tier="flex", unheard_of=1) == {}
 
 
 @pytest.mark.parametrize(
