@@ -17,9 +17,13 @@ def metric_value(text: str, name: str, **labels: str) -> float | None:
     return None
 
 
+async def metric(proxy: RunningProxy, name: str, **labels: str) -> float | None:
+    """The value of a series now."""
+    return metric_value((await proxy.client.get("/metrics")).text, name, **labels)
+
+
 async def is_degraded(proxy: RunningProxy, tier: str = "fast") -> bool:
-    text = (await proxy.client.get("/metrics")).text
-    return metric_value(text, "mlx_stack_tier_degraded", tier=tier) == 1
+    return await metric(proxy, "mlx_stack_tier_degraded", tier=tier) == 1
 
 
 async def until_metric(
@@ -30,8 +34,7 @@ async def until_metric(
     try:
         async with asyncio.timeout(within):
             while True:
-                text = (await proxy.client.get("/metrics")).text
-                value = metric_value(text, name, **labels)
+                value = await metric(proxy, name, **labels)
                 if (value or 0) == wanted:
                     return
                 await asyncio.sleep(0.01)

@@ -21,6 +21,8 @@ from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
 
 LOCAL = ("fast", "standard")
+TWO = {"tiers": {name: {"model": name} for name in LOCAL}}
+ESCALATION = "reliability.escalation"
 MOST = 1000  # tokens of an hour
 NAMED = {"X-MLX-Stack-Tier": "premium"}
 DONE = b"data: [DONE]\n\n"
@@ -38,32 +40,37 @@ def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLOUD_KEY", "sk-of-the-cloud")
 
 
-async def start(
-    start_proxy: StartProxy, cloud_url: str, *, url: str | None = None, **more: Any
-) -> RunningProxy:
-    """Two local tiers behind LiteLLM and one that only the cloud has; no second tries."""
-    fallback = {
-        "model": "vendor/large",
-        "base_url": f"{cloud_url}/api/v1",
-        "api_key_env": "CLOUD_KEY",
-        "max_tokens_per_hour": MOST,
-    }
-    given = {
-        "tiers": {
-            "fast": {"model": "fast"},
-            "standard": {"model": "standard"},
-            "premium": {"model": "premium", "local": False},
-        },
-        "reliability.escalation": {
-            "chain": [*LOCAL, "premium"],
-            "max_retries_before_escalate": 0,
-            "degrade": {"failures": 1},
-            "cloud_fallback": fallback,
-            "sticky_seconds": 0,
-            **more,
-        },
-    }
-    return await start_proxy(given, url)
+def fallback(cloud: ScriptedServer, **more: Any) -> dict[str, Any]:
+    """Settings of the cloud's own, with a cap of `MOST` unless another is given."""
+    address = {"base_url": f"{cloud.url}/api/v1", "api_key_env": "CLOUD_KEY"}
+    return {"model": "vendor/large", **address, "max_tokens_per_hour": MOST, **more}
+
+
+@pytest.fixture
+def start(upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy) -> StartProxy:
+    """Two local tiers, which fail, and one that only the cloud has; no second tries."""
+    upstream.models = LOCAL
+    upstream.always(DEAD)
+    rules = {"max_retries_before_escalate": 0, "degrade": {"failures": 1}, "sticky_seconds": 0}
+    chain = {"chain": [*LOCAL, "premium"], "cloud_fallback": fallback(cloud)}
+
+    async def started(**more: Any) -> RunningProxy:
+        premium = {"model": "premium", "local": False}
+        changes = {"tiers": {**TWO["tiers"], "premium": premium}}
+        return await start_proxy({**changes, ESCALATION: {**rules, **chain, **more}})
+
+    return started
+
+
+@pytest.fixture
+def start_two(start: StartProxy, cloud: ScriptedServer, start_proxy: StartProxy) -> StartProxy:
+    """The same without the cloud's tier."""
+
+    async def started(**more: Any) -> RunningProxy:
+        rules = {"max_retries_before_escalate": 0, "cloud_fallback": fallback(cloud), **more}
+        return await start_proxy({**TWO, ESCALATION: rules})
+
+    return started
 
 
 def costing(tokens: int) -> Reply:
@@ -85,13 +92,8 @@ async def spend(proxy: RunningProxy, cloud: ScriptedServer, tokens: int = MOST) 
 
 
 @pytest.fixture
-async def proxy(
-    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
-) -> RunningProxy:
-    """One whose local tiers fail."""
-    upstream.models = LOCAL
-    upstream.always(DEAD)
-    return await start(start_proxy, cloud.url)
+async def proxy(start: StartProxy) -> RunningProxy:
+    return await start()
 
 
 # What goes there
@@ -118,11 +120,10 @@ async def test_it_is_called_directly_and_told_nothing_of_the_client(
 
 @pytest.mark.parametrize("off", ["for all", "for this request"])
 async def test_nothing_leaves_where_nothing_may(
-    off: str, upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+    off: str, cloud: ScriptedServer, start: StartProxy
 ) -> None:
-    upstream.models = (*LOCAL, "embedder")
-    upstream.always(DEAD)
-    proxy = await start(start_proxy, cloud.url, cloud=off != "for all")
+    proxy = await start(cloud=off != "for all")
+    proxy.upstream.models = (*LOCAL, "embedder")
     headers = {} if off == "for all" else {"X-MLX-Stack-Cloud": "off"}
     for more, model, status in (
         ({}, "auto", 502),
@@ -138,13 +139,11 @@ async def test_nothing_leaves_where_nothing_may(
 
 
 async def test_litellm_goes_away_and_the_cloud_answers(
-    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+    cloud: ScriptedServer, proxy: RunningProxy
 ) -> None:
-    upstream.models = LOCAL
-    upstream.always(by_model())
-    proxy = await start(start_proxy, cloud.url)
+    proxy.upstream.always(by_model())
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
-    await upstream.stop()
+    await proxy.upstream.stop()
     response = await ask(proxy, max_tokens=100)
     assert response.headers["x-mlx-stack-tier"] == "premium"
     assert response.headers["x-mlx-stack-attempts"] == "2"
@@ -169,11 +168,11 @@ async def test_the_last_failure_of_this_machine_is_what_is_told(
 
 
 async def test_only_who_names_it_is_not_held_to_the_cap(
-    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+    cloud: ScriptedServer, start: StartProxy
 ) -> None:
     """LiteLLM lists none of the local models, so every way begins in the cloud."""
-    upstream.models = ("another",)
-    proxy = await start(start_proxy, cloud.url, aliases={"gpt-4o": "premium"})
+    proxy = await start(aliases={"gpt-4o": "premium"})
+    proxy.upstream.models = ("another",)
     await spend(proxy, cloud)
     response = await ask(proxy, session("capped"), model="auto", max_tokens=100)
     error = checked_error(response, 429, "budget_exceeded")
@@ -189,13 +188,10 @@ async def test_only_who_names_it_is_not_held_to_the_cap(
 
 
 async def test_each_call_has_to_fit_and_what_fails_costs_nothing(
-    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+    cloud: ScriptedServer, start: StartProxy
 ) -> None:
     """Also a second try on the same tier."""
-    upstream.models = LOCAL
-    upstream.always(DEAD)
-    rules = {"max_retries_before_escalate": 1, "degrade": {"failures": 100}}
-    proxy = await start(start_proxy, cloud.url, **rules)
+    proxy = await start(max_retries_before_escalate=1, degrade={"failures": 100})
     long = [{"role": "user", "content": "The quokka sat. " * 150}]  # some 680 tokens
     cloud.will(DEAD, DEAD, litellm_error(429, "slow down"), costing(MOST - 200))
     failed = await ask(proxy, session("one"), messages=long, max_tokens=200)
@@ -257,29 +253,14 @@ async def test_the_log_says_who_may_be_asked(
 
 # As a tier of its own
 
-TWO = {"tiers": {"fast": {"model": "fast"}, "standard": {"model": "standard"}}}
-ESCALATION = "reliability.escalation"
-
-
-async def of_two_tiers(
-    start_proxy: StartProxy, cloud_url: str, *, url: str | None = None, **rules: Any
-) -> RunningProxy:
-    fallback = {
-        "model": "vendor/large", "base_url": f"{cloud_url}/api/v1", "api_key_env": "CLOUD_KEY",
-        "max_tokens_per_hour": MOST,
-    }  # fmt: skip
-    escalation = {"max_retries_before_escalate": 0, "cloud_fallback": fallback, **rules}
-    return await start_proxy({**TWO, ESCALATION: escalation}, url)
-
 
 @pytest.mark.specification(93)
 async def test_where_no_tier_is_in_the_cloud_it_ends_the_chain(
-    upstream: ScriptedServer, cloud: ScriptedServer, start_proxy: StartProxy
+    cloud: ScriptedServer, start_two: StartProxy
 ) -> None:
     """LiteLLM's list says nothing about it."""
-    upstream.models = (*LOCAL, "vendor/large")
-    upstream.always(DEAD)
-    proxy = await of_two_tiers(start_proxy, cloud.url)
+    proxy = await start_two()
+    proxy.upstream.models = (*LOCAL, "vendor/large")
     for body in ({}, {"stream": True}):
         response = await ask(proxy, max_tokens=100, **body)
         assert response.headers["x-mlx-stack-tier"] == "cloud_fallback"
@@ -297,19 +278,17 @@ async def test_where_no_tier_is_in_the_cloud_it_ends_the_chain(
 async def test_without_its_key_no_prompt_is_posted(
     value: str | None,
     *,
-    upstream: ScriptedServer,
     cloud: ScriptedServer,
-    start_proxy: StartProxy,
+    start: StartProxy,
+    start_two: StartProxy,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.delenv("CLOUD_KEY")
     if value is not None:
         monkeypatch.setenv("CLOUD_KEY", value)
-    upstream.models = LOCAL
-    upstream.always(DEAD)
-    for make in (start, of_two_tiers):
-        proxy = await make(start_proxy, cloud.url, url=upstream.url)
+    for make in (start, start_two):
+        proxy = await make()
         log = capsys.readouterr().err
         assert '"event":"cloud_without_key"' in log and '"variable":"CLOUD_KEY"' in log
         error = checked_error(await ask(proxy), 502, "all_tiers_failed")
@@ -327,12 +306,8 @@ async def test_the_judge_passes_the_same_gate(
     upstream.otherwise = with_judge(None, new_call)
     cloud.always(costing(MOST - 50))
     judge = {"enabled": True, "tier": "cloud_fallback", "after_turns": 2}
-    fallback = {
-        "model": "vendor/large", "base_url": f"{cloud.url}/api/v1", "api_key_env": "CLOUD_KEY",
-        "max_tokens_per_hour": 20_000,
-    }  # fmt: skip
     rules = {
-        ESCALATION: {"cloud_fallback": fallback},
+        ESCALATION: {"cloud_fallback": fallback(cloud, max_tokens_per_hour=20_000)},
         "reliability.loop_detection.judge": judge,
     }
     proxy = await start_proxy({**TWO, **rules})

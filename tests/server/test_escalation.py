@@ -20,7 +20,7 @@ from tests.faults.clients import (
     judged,
 )
 from tests.server.conftest import StartProxy
-from tests.server.polling import metric_value
+from tests.server.polling import metric
 from tests.support.running_proxy import RunningProxy
 
 SILENCE_SECONDS = 1.0  # by then a call has arrived, on a busy machine too
@@ -62,16 +62,15 @@ async def test_a_tier_that_fails(fault: Fault, start_proxy: StartProxy) -> None:
         else:
             assert len(calls) == on_fast, client.name
             check_error(outcome, fault)
-    text = (await proxy.client.get("/metrics")).text
-    moved = metric_value(
-        text,
+    moved = await metric(
+        proxy,
         "mlx_stack_escalations_total",
         from_tier="fast",
         to_tier="standard",
         reason=fault.reason,
     )
     assert moved == sum(fault.expected(client) == GOOD for client in EVERYONE if fault.fits(client))
-    assert not metric_value(text, "mlx_stack_stage_faults_total")
+    assert not await metric(proxy, "mlx_stack_stage_faults_total")
 
 
 def check_good(outcome: Outcome, client: Client, fault: Fault) -> None:

@@ -19,7 +19,7 @@ from tests.server.asking import ask
 from tests.server.climbing import CHAIN, DEAD, asked, by_model, settings
 from tests.server.conftest import StartProxy
 from tests.server.counting import session
-from tests.server.polling import is_degraded, metric_value, until_metric
+from tests.server.polling import is_degraded, metric, until_metric
 from tests.support.clock import Clock
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import SILENCE, Reply, ScriptedServer, Wait
@@ -74,11 +74,10 @@ async def test_it_is_gone_past_told_of_and_back_after_its_cool_down(
     assert response.headers["x-mlx-stack-escalation-reason"] == "tier_degraded"
     assert response.headers["x-mlx-stack-attempts"] == "1"
     assert (await events(proxy, "escalated"))[-1]["detail"]["reason"] == "tier_degraded"
-    text = (await proxy.client.get("/metrics")).text
     moves = {"from_tier": "fast", "to_tier": "standard"}
     name = "mlx_stack_escalations_total"
-    assert metric_value(text, name, **moves, reason="server_error") == FAILURES
-    assert metric_value(text, name, **moves, reason="tier_degraded") == 1
+    assert await metric(proxy, name, **moves, reason="server_error") == FAILURES
+    assert await metric(proxy, name, **moves, reason="tier_degraded") == 1
     clock.now += 1
     assert (await ask(proxy)).headers["x-mlx-stack-tier"] == "fast"
     assert not await is_degraded(proxy)

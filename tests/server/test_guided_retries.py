@@ -14,7 +14,7 @@ import pytest
 from tests.server.asking import MESSAGES, Json, ask, text_of
 from tests.server.calling import BAD, CORRECTION, GOOD, RULES, TOOLS, calling, deltas, messages_of
 from tests.server.conftest import StartProxy
-from tests.server.polling import metric_value
+from tests.server.polling import metric
 from tests.support.replies import litellm_error, text_stream
 from tests.support.scripted_server import Call, Reply, ScriptedServer
 
@@ -25,6 +25,7 @@ CHAIN = {
 }
 RETRY = {**CHAIN, "tiers.fast.guided": "retry"}
 CALL = json.dumps({"name": "search", "arguments": json.loads(GOOD)}, indent=1)
+COUNTED = "mlx_stack_guided_attempts_total"
 ANSWER = json.dumps({"answer": "No quokka.\nNone."})
 
 
@@ -56,9 +57,7 @@ async def test_a_guided_retry_brings_a_real_call(streams: bool, start_proxy: Sta
         function = choice["message"]["tool_calls"][0]["function"]
         assert response.headers["x-mlx-stack-repairs"] == "guided"
     assert function["name"] == "search" and json.loads(function["arguments"]) == json.loads(GOOD)
-    metrics = (await proxy.client.get("/metrics")).text
-    name = "mlx_stack_guided_attempts_total"
-    assert metric_value(metrics, name, tier="fast", result="obeyed") == 1
+    assert await metric(proxy, COUNTED, tier="fast", result="obeyed") == 1
 
 
 @pytest.mark.parametrize("streams", [True, False])
@@ -122,11 +121,8 @@ async def test_a_refusal_costs_no_retry_and_is_remembered(
         assert (await ask(proxy, tools=TOOLS)).status_code == 200
     asked = [schema_of(call) is not None for call in proxy.upstream.calls]
     assert asked == [False, True, False, False, False]
-    corrected = [CORRECTION in json.dumps(messages_of(call)[-1]) for call in proxy.upstream.calls]
-    assert CORRECTION in messages_of(proxy.upstream.calls[2])[-1]["content"], corrected
-    metrics = (await proxy.client.get("/metrics")).text
-    name = "mlx_stack_guided_attempts_total"
-    assert metric_value(metrics, name, tier="fast", result="refused") == 1
+    assert CORRECTION in messages_of(proxy.upstream.calls[2])[-1]["content"]
+    assert await metric(proxy, COUNTED, tier="fast", result="refused") == 1
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.server.looping import (
     calling,
     endless,
 )
-from tests.server.polling import metric_value, until_metric
+from tests.server.polling import metric, until_metric
 from tests.support.replies import (
     DONE,
     ROLE,
@@ -41,12 +41,10 @@ Json = dict[str, Any]
 TWO = {CHAIN: ["fast", "standard"]}
 
 
-async def test_a_b_a_b_is_told_and_then_broken(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_b_a_b_is_told_and_then_broken(start_proxy: StartProxy) -> None:
     told = 6
-    upstream.otherwise = a_b_a_b()
     agent = Agent(await start_proxy({f"{RULES}.on_break": "error"}))
+    agent.upstream.otherwise = a_b_a_b()
     last = await agent.run(told + 1)
     error = checked_error(last, 422, "loop_detected")
     assert error["message"] == BROKEN
@@ -56,22 +54,21 @@ async def test_a_b_a_b_is_told_and_then_broken(
     assert agent.header(told) == "warning;detector=repetition"
     assert agent.header(told + 1) == "circuit_break;detector=repetition"
     said = [
-        [m["content"] for m in messages_of(call) if m["role"] == "user"] for call in upstream.calls
+        [m["content"] for m in messages_of(call) if m["role"] == "user"]
+        for call in agent.upstream.calls
     ]
     hinted = [n for n, texts in enumerate(said, 1) if any(HINTED in str(text) for text in texts)]
     assert hinted == [told], "once for each pattern, and not before"
     metrics = (await agent.proxy.client.get("/metrics")).text
     assert 'mlx_stack_loops_total{action="warning",detector="repetition"} 1.0' in metrics
     assert 'mlx_stack_loops_total{action="circuit_break",detector="repetition"} 1.0' in metrics
-    assert messages_of(upstream.calls[told - 1])[-1]["role"] == "user"
-    assert messages_of(upstream.calls[told - 1])[:-1] == agent.messages[: 2 * told - 1]
+    assert messages_of(agent.upstream.calls[told - 1])[-1]["role"] == "user"
+    assert messages_of(agent.upstream.calls[told - 1])[:-1] == agent.messages[: 2 * told - 1]
 
 
-async def test_stop_takes_the_calls_out_and_says_why(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.otherwise = lambda call: calling("look", text="Let me look again.")
+async def test_stop_takes_the_calls_out_and_says_why(start_proxy: StartProxy) -> None:
     agent = Agent(await start_proxy({f"{RULES}.on_break": "stop"}))
+    agent.upstream.otherwise = lambda call: calling("look", text="Let me look again.")
     await agent.run(3)
     agent.follow_up(agent.responses[-1])
     for said in agent.messages:
@@ -225,8 +222,7 @@ async def test_a_text_that_was_cut(on_break: str, start_proxy: StartProxy) -> No
     proxy.upstream.will(stream(text_chunks(*[LAP] * 400), usage=False))
     response = await ask(proxy, NAMED, stream=True)
     assert "circuit_break;detector=generation" in response.text + str(response.headers)
-    text = (await proxy.client.get("/metrics")).text
-    output = metric_value(text, "mlx_stack_tokens_total", tier="fast", direction="output") or 0
+    output = await metric(proxy, "mlx_stack_tokens_total", tier="fast", direction="output") or 0
     assert output >= 9 * len(LAP) // 4, "all that was generated, not only what was kept"
     assert output < 400 * len(LAP) // 4, "and no more"
     assert await used(proxy) > output

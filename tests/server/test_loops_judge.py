@@ -17,7 +17,7 @@ from mlx_stack_proxy.memory_pressure.pressure import Level
 from tests.server.asking import MESSAGES, ask, checked_error, text_of
 from tests.server.conftest import StartProxy
 from tests.server.looping import TOOLS, calling
-from tests.server.polling import metric_value, until_metric
+from tests.server.polling import metric, until_metric
 from tests.support.forced_memory import ForcedMemory
 from tests.support.replies import litellm_error, text_stream
 from tests.support.running_proxy import RunningProxy
@@ -102,13 +102,11 @@ async def test_it_is_asked_at_turn_30_and_its_loop_is_broken_at_the_next(
 
 
 @pytest.mark.specification(170)
-async def test_a_second_verdict_on_a_task_is_proof(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
+async def test_a_second_verdict_on_a_task_is_proof(start_proxy: StartProxy) -> None:
     """After the first the next tier's reply goes out, after the second no reply that goes on."""
-    upstream.otherwise = with_judge(text_stream(SURE), new_call)
     ladder = {"reliability.escalation.chain": ["fast", "standard"]}
     proxy = await start_proxy({**ON, **ladder, f"{RULES}.on_break": "escalate"})
+    proxy.upstream.otherwise = with_judge(text_stream(SURE), new_call)
     await turn(proxy, 29)
     await until_metric(proxy, QUESTIONS, 1, result="answered")
     moved = await turn(proxy, 30)
@@ -119,8 +117,8 @@ async def test_a_second_verdict_on_a_task_is_proof(
     for turns in (41, 42, 60):
         error = checked_error(await turn(proxy, turns), 422, "loop_detected")
         assert error["detector"] == "judge"
-    assert len(questions(upstream)) == 2
-    upstream.otherwise = text_stream("I can not find it.")
+    assert len(questions(proxy.upstream)) == 2
+    proxy.upstream.otherwise = text_stream("I can not find it.")
     assert text_of((await turn(proxy, 61)).content) == "I can not find it."
 
 
@@ -187,8 +185,7 @@ async def test_its_tokens_are_the_sessions(start_proxy: StartProxy) -> None:
     await turn(proxy, 29, **named)
     await until_metric(proxy, QUESTIONS, 1, result="answered")
     assert await used() == 3 * one, "a reply and a judge's answer cost the same here"
-    text = (await proxy.client.get("/metrics")).text
-    assert metric_value(text, "mlx_stack_tokens_total", tier="standard", direction="output") == 4
+    assert await metric(proxy, "mlx_stack_tokens_total", tier="standard", direction="output") == 4
     report = (await proxy.client.get("/mlx-stack/report")).json()
     assert report["by_tier"]["standard"]["tokens_out"] == 4
 
@@ -223,18 +220,17 @@ async def test_it_is_not_asked(
     most: int,
     result: str | None,
     *,
-    upstream: ScriptedServer,
     start_proxy: StartProxy,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tasks, "MAX_TASKS", most)
-    upstream.otherwise = with_judge(text_stream(SURE), new_call)
     memory = ForcedMemory()
     proxy = await start_proxy({**ON, **changes}, memory=memory)
+    proxy.upstream.otherwise = with_judge(text_stream(SURE), new_call)
     await memory.shows(level)
     against = {} if changes is CLOUD else {"X-MLX-Stack-Cloud": "off"}
     for turns in (29, 30):
         assert (await turn(proxy, turns, **against)).status_code == 200
         if result is not None:
             await until_metric(proxy, QUESTIONS, 1, result=result)
-    assert questions(upstream) == []
+    assert questions(proxy.upstream) == []

@@ -11,7 +11,7 @@ from tests.server.asking import ask, checked_error, text_of
 from tests.server.climbing import asked
 from tests.server.conftest import StartProxy
 from tests.server.looping import CHAIN, RULES, Agent, calling
-from tests.server.polling import metric_value
+from tests.server.polling import metric
 from tests.support.replies import text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Call, ScriptedServer, WhenWhole
@@ -26,9 +26,8 @@ TEXT = (
 )
 
 
-async def metric(proxy: RunningProxy, name: str, **labels: str) -> float:
-    text = (await proxy.client.get("/metrics")).text
-    return metric_value(text, f"mlx_stack_{name}_total", **labels) or 0
+async def total(proxy: RunningProxy, name: str, **labels: str) -> float:
+    return await metric(proxy, f"mlx_stack_{name}_total", **labels) or 0
 
 
 def in_turn(*names: str) -> Any:
@@ -80,7 +79,7 @@ async def test_calls_that_bring_nothing_new_are_asked_about_and_broken_at_last(
     assert asked(upstream).count("standard") == 1
     assert '"note"' in agent.responses[8].text, "its reply goes out whatever it is"
     assert asked(upstream)[10:] == ["fast"] * 6, "and the session stays where it was"
-    assert await metric(proxy, "loop_questions", answer="other") == 1
+    assert await total(proxy, "loop_questions", answer="other") == 1
 
 
 async def test_a_lost_agent_is_broken_at_last(start_proxy: StartProxy) -> None:
@@ -102,7 +101,7 @@ async def test_what_the_next_tier_answers_is_counted(
     proxy.upstream.will(calling(reply) if reply else text_stream(""))
     await Agent(proxy).run(2)
     for one in ("same", "other", "empty"):
-        assert await metric(proxy, "loop_questions", answer=one) == (one == answer)
+        assert await total(proxy, "loop_questions", answer=one) == (one == answer)
 
 
 # Text replies that are nearly the same
@@ -205,7 +204,7 @@ async def test_report_changes_nothing_and_says_what_would_have_been_done(
     assert all(event["detail"]["reported"] for event in loops)
     breaks = [event["detail"].get("again") for event in loops if event["kind"] == "loop_break"]
     assert breaks == [None, True, True]  # a run counts once
-    assert await metric(proxy, "loops", action="circuit_break", detector="repetition") == 1
+    assert await total(proxy, "loops", action="circuit_break", detector="repetition") == 1
 
 
 async def test_report_lets_a_reply_go_round(start_proxy: StartProxy) -> None:
@@ -216,8 +215,8 @@ async def test_report_lets_a_reply_go_round(start_proxy: StartProxy) -> None:
     )
     response = await ask(proxy, stream=True)
     assert text_of(response.content) == whole
-    assert await metric(proxy, "loops", action="circuit_break", detector="generation") == 1
-    assert await metric(proxy, "tokens_saved") == 0
+    assert await total(proxy, "loops", action="circuit_break", detector="generation") == 1
+    assert await total(proxy, "tokens_saved") == 0
 
 
 async def test_a_batch_of_a_hundred_is_finished(start_proxy: StartProxy) -> None:
@@ -233,4 +232,4 @@ async def test_a_batch_of_a_hundred_is_finished(start_proxy: StartProxy) -> None
     headers = [agent.header(n) for n in range(1, 102)]
     assert headers.count("warning;detector=no_progress") == len([h for h in headers if h]) == 3
     assert asked(proxy.upstream).count("standard") == 2, "asked about after 30 calls, and after 80"
-    assert await metric(proxy, "loop_questions", answer="other") == 2
+    assert await total(proxy, "loop_questions", answer="other") == 2

@@ -3,36 +3,59 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import httpx
+import pytest
 
+from mlx_stack_proxy.memory_pressure.pressure import Level
 from tests.server.asking import CHAT, ask, body, checked_error
-from tests.server.calling import note_of
+from tests.server.calling import TOOLS, note_of
 from tests.server.climbing import asked, by_model
 from tests.server.conftest import StartProxy
 from tests.server.counting import events_of, session
-from tests.server.polling import until_metric
-from tests.server.pressing import (
-    COMPLEX,
-    CONSENT,
-    CRITICAL,
-    HEADER,
-    NORMAL,
-    WARNING,
-    Gate,
-    gauge,
-    start,
-)
+from tests.server.polling import metric, until_metric
+from tests.server.pressing import Gate
 from tests.support.forced_memory import ForcedMemory
 from tests.support.replies import litellm_error
-from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.running_proxy import RunningProxy
+from tests.support.scripted_server import Reply
+
+HEADER = "x-mlx-stack-memory-pressure"
+LEVEL = "mlx_stack_memory_pressure"
+NORMAL, WARNING, CRITICAL = Level.NORMAL, Level.WARNING, Level.CRITICAL
+COMPLEX = {
+    "messages": [{"role": "user", "content": "What did the quokka see? " * 1000}],
+    "tools": TOOLS,
+}
+CONSENT = {"model": "cloud/large"}
+TIERS = ("fast", "standard", "premium")
 
 
-async def test_the_full_course(
-    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
-) -> None:
+@pytest.fixture
+def pressed(start_proxy: StartProxy, memory: ForcedMemory) -> StartProxy:
+    """Two local tiers and a cloud tier with consent; a queue that nobody gives up."""
+    rules = {"chain": list(TIERS), "max_retries_before_escalate": 0}
+    local = {"max_concurrency": 2, "queue_timeout": 60}
+    tiers = {name: {"model": name, **local} for name in TIERS[:2]}
+    tiers["premium"] = {"model": "premium", "local": False}
+
+    async def started(
+        consent: dict[str, Any] = CONSENT, memory: ForcedMemory = memory, **more: Any
+    ) -> RunningProxy:
+        escalation = {**rules, "cloud_fallback": consent}
+        changes = {"tiers": tiers, "reliability.escalation": escalation, **more}
+        proxy = await start_proxy(changes, memory=memory)
+        proxy.upstream.models = TIERS
+        proxy.upstream.always(by_model())
+        return proxy
+
+    return started
+
+
+async def test_the_full_course(pressed: StartProxy, memory: ForcedMemory) -> None:
     """Warning, header, sustained, the cloud tier, critical, shed, recovery step by step."""
-    proxy = await start(upstream, start_proxy, memory)
+    proxy = await pressed()
 
     async def complex_start() -> httpx.Response:
         return await ask(proxy, model="auto", **COMPLEX)
@@ -42,13 +65,13 @@ async def test_the_full_course(
     assert response.headers["x-mlx-stack-tier"] == "fast"
     for quiet in (response, await ask(proxy, stream=True), await proxy.client.get("/health")):
         assert HEADER not in quiet.headers
-    assert await gauge(proxy) == 0
+    assert await metric(proxy, LEVEL) == 0
     # Warning: a header, and nothing else
     await memory.shows(WARNING)
     response = await complex_start()
     assert (response.headers[HEADER], response.headers["x-mlx-stack-tier"]) == ("warning", "fast")
     assert "x-mlx-stack-escalation-reason" not in response.headers
-    assert await gauge(proxy) == 1
+    assert await metric(proxy, LEVEL) == 1
     # Sustained: complex requests start in the cloud, the others don't
     await memory.shows(WARNING, after=60)
     response = await complex_start()
@@ -67,8 +90,8 @@ async def test_the_full_course(
         }
     # Critical: one local request at a time, while the cloud goes on
     await memory.shows(CRITICAL, after=5)
-    assert await gauge(proxy) == 2
-    gate = Gate(upstream)
+    assert await metric(proxy, LEVEL) == 2
+    gate = Gate(proxy.upstream)
     first = asyncio.create_task(ask(proxy, session("a")))
     assert await gate.next_call() == "fast"
     second = asyncio.create_task(ask(proxy, session("b"), model="standard"))
@@ -84,7 +107,7 @@ async def test_the_full_course(
     for task in (first, second):
         assert (await task).status_code == 200
     # Recovery, a step at a time
-    upstream.always(by_model())
+    proxy.upstream.always(by_model())
     await memory.shows(NORMAL, after=29)
     assert (await ask(proxy)).headers[HEADER] == "critical"
     await memory.shows(NORMAL, after=1)
@@ -93,7 +116,7 @@ async def test_the_full_course(
     response = await complex_start()
     assert HEADER not in response.headers
     assert response.headers["x-mlx-stack-tier"] == "fast"
-    assert await gauge(proxy) == 0
+    assert await metric(proxy, LEVEL) == 0
     assert [
         (one["from"], one["to"], one["cause"]) for one in await events_of(proxy, "pressure_changed")
     ] == [
@@ -107,11 +130,9 @@ async def test_the_full_course(
 # The header
 
 
-async def test_every_response_has_the_header(
-    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
-) -> None:
-    proxy = await start(upstream, start_proxy, memory)
-    upstream.routes["GET", "/v1/embeddings"] = Reply.json({"data": []})
+async def test_every_response_has_the_header(pressed: StartProxy, memory: ForcedMemory) -> None:
+    proxy = await pressed()
+    proxy.upstream.routes["GET", "/v1/embeddings"] = Reply.json({"data": []})
     await memory.shows(CRITICAL)
     client = proxy.client
     responses = {
@@ -128,9 +149,9 @@ async def test_every_response_has_the_header(
         "nowhere": await client.get("/nowhere"),
         "foreign page": await client.get("/health", headers={"Origin": "http://evil.example"}),
     }
-    upstream.always(litellm_error(400, "no such thing"))
+    proxy.upstream.always(litellm_error(400, "no such thing"))
     responses["client's fault"] = await ask(proxy)
-    upstream.always(litellm_error(500, "broken"))
+    proxy.upstream.always(litellm_error(500, "broken"))
     responses["all failed"] = await ask(proxy)
     for what, response in responses.items():
         assert response.headers.get_list(HEADER) == ["critical"], what
@@ -140,10 +161,10 @@ async def test_every_response_has_the_header(
 
 
 async def test_a_stream_that_it_came_over_says_so_at_its_end(
-    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+    pressed: StartProxy, memory: ForcedMemory
 ) -> None:
-    proxy = await start(upstream, start_proxy, memory)
-    gate = Gate(upstream)
+    proxy = await pressed()
+    gate = Gate(proxy.upstream)
     request = proxy.client.build_request("POST", CHAT, json=body(stream=True))
     response = await proxy.client.send(request, stream=True)
     assert HEADER not in response.headers
@@ -157,15 +178,14 @@ async def test_a_stream_that_it_came_over_says_so_at_its_end(
 
 
 async def test_what_was_set_aside_for_no_call_is_given_back(
-    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+    pressed: StartProxy, memory: ForcedMemory
 ) -> None:
     """The cap has room for two. One runs, and who waits in vain behind it takes no room with it."""
-    capped = {"cloud_fallback": {**CONSENT, "max_tokens_per_hour": 50_000}}
     more = {"tiers.premium.max_concurrency": 1, "tiers.premium.queue_timeout": 0.2}
-    proxy = await start(upstream, start_proxy, memory, capped, **more)
+    proxy = await pressed({**CONSENT, "max_tokens_per_hour": 50_000}, **more)
     await memory.shows(WARNING)
     await memory.shows(WARNING, after=60)
-    gate = Gate(upstream)
+    gate = Gate(proxy.upstream)
     first = asyncio.create_task(ask(proxy, **COMPLEX))
     assert await gate.next_call() == "premium"
     for _ in range(3):
@@ -178,11 +198,10 @@ async def test_what_was_set_aside_for_no_call_is_given_back(
 
 
 async def test_who_waits_too_long_is_told_why_and_goes_nowhere_else(
-    upstream: ScriptedServer, start_proxy: StartProxy, memory: ForcedMemory
+    pressed: StartProxy, memory: ForcedMemory
 ) -> None:
-    more = {"tiers.fast.queue_timeout": 0.2}
-    proxy = await start(upstream, start_proxy, memory, **more)
-    gate = Gate(upstream)
+    proxy = await pressed(**{"tiers.fast.queue_timeout": 0.2})
+    gate = Gate(proxy.upstream)
     await memory.shows(CRITICAL)
     first = asyncio.create_task(ask(proxy, model="standard"))
     await gate.next_call()
@@ -192,16 +211,16 @@ async def test_who_waits_too_long_is_told_why_and_goes_nowhere_else(
     assert int(response.headers["retry-after"]) >= 1
     assert response.headers[HEADER] == "critical"
     assert response.headers["x-mlx-stack-attempts"] == "0"
-    assert asked(upstream) == ["standard"]
+    assert asked(proxy.upstream) == ["standard"]
     gate.gates[0].set()
     assert (await first).status_code == 200
     assert (await proxy.client.get("/mlx-stack/status")).json()["tiers"]["fast"]["failures"] == 0
 
 
-async def test_ignore_goes_on(upstream: ScriptedServer, start_proxy: StartProxy) -> None:
+async def test_ignore_goes_on(pressed: StartProxy) -> None:
     memory = ForcedMemory(critical_action="ignore")
-    proxy = await start(upstream, start_proxy, memory)
-    gate = Gate(upstream)
+    proxy = await pressed(memory=memory)
+    gate = Gate(proxy.upstream)
     await memory.shows(CRITICAL)
     tasks = [asyncio.create_task(ask(proxy, session(str(number)))) for number in range(2)]
     for _ in tasks:

@@ -10,7 +10,7 @@ from tests.server.conftest import StartProxy
 from tests.server.counting import AGENT, budget, session_of
 from tests.support.replies import DONE, ROLE, chunk, data, text_stream
 from tests.support.running_proxy import RunningProxy
-from tests.support.scripted_server import SILENCE, Reply, ScriptedServer
+from tests.support.scripted_server import SILENCE, Reply
 
 WORDS = [f"w{n}" for n in range(50)]
 
@@ -76,16 +76,14 @@ async def test_enforced_limits_for_tool_calls_are_sent(
 
 
 @pytest.mark.specification(72)
-async def test_a_budget_that_is_off_sends_and_counts_nothing(
-    upstream: ScriptedServer, start_proxy: StartProxy
-) -> None:
-    upstream.always(text_stream())
+async def test_a_budget_that_is_off_sends_and_counts_nothing(start_proxy: StartProxy) -> None:
     off = budget(enabled=False, max_output_tokens=50, tool_calls={"apply": "enforce"})
     proxy = await start_proxy(off)
+    proxy.upstream.always(text_stream())
     for given in ({}, {"max_tokens": 100}, {"max_completion_tokens": 100}):
         response = await ask(proxy, AGENT, **given)
         assert "x-mlx-stack-max-tokens" not in response.headers
-        sent = upstream.calls.pop().json()
+        sent = proxy.upstream.calls.pop().json()
         names = ("max_tokens", "max_completion_tokens")
         assert {name: sent[name] for name in names if name in sent} == given
     assert (await session_of(proxy))["used"] == 0

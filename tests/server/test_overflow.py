@@ -87,18 +87,6 @@ async def test_a_server_that_stops_counting_at_its_window(three_tiers: StartProx
     assert limits(proxy.upstream) == [2200, 1100, 2200, 1100, 2200, 1100, 550]
 
 
-async def test_a_prompt_that_is_too_long_goes_to_the_larger_tier(three_tiers: StartProxy) -> None:
-    def choose(call: Call) -> Reply:
-        if call.json()["model"] != "fast":
-            return good(False)
-        return litellm_error(400, "maximum context length is 4096 tokens, your prompt has 6000")
-
-    proxy = await three_tiers()
-    proxy.upstream.always(WhenWhole(choose))
-    assert (await ask(proxy, messages=PROMPT)).status_code == 200
-    assert asked(proxy.upstream) == ["fast", "standard"]
-
-
 async def test_a_larger_tier_answers_if_next_to_nothing_is_left(three_tiers: StartProxy) -> None:
     def choose(call: Call) -> Reply:
         small = serving(WINDOW, WINDOW - 300).choose(call)

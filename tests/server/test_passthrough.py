@@ -116,9 +116,12 @@ async def test_upstreams_errors_as_they_are(proxy: RunningProxy) -> None:
     assert len(proxy.upstream.calls) == 1
 
 
-async def test_upstream_refuses_the_connection(start_proxy: StartProxy) -> None:
+async def test_with_litellm_down_only_the_process_is_well(start_proxy: StartProxy) -> None:
     proxy = await start_proxy(url=f"http://127.0.0.1:{free_port()}")
-    checked_error(await proxy.client.get("/v1/files"), 503, "upstream_unavailable")
+    assert (await proxy.client.get("/health")).status_code == 200
+    assert (await proxy.client.get("/ready")).status_code == 503
+    for path in ("/v1/files", "/v1/models"):
+        checked_error(await proxy.client.get(path), 503, "upstream_unavailable")
 
 
 async def test_a_large_upload_and_download(proxy: RunningProxy) -> None:

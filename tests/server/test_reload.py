@@ -130,9 +130,7 @@ async def test_what_the_loop_detection_remembers_goes_on(proxy: RunningProxy) ->
     assert "loop_detection" not in [one.name for one in proxy.services.stages]
 
 
-async def test_consent_to_the_cloud_given_and_taken_back(
-    upstream: ScriptedServer, proxy: RunningProxy
-) -> None:
+async def test_consent_to_the_cloud_given_and_taken_back(proxy: RunningProxy) -> None:
     assert proxy.services.cloud is None
     given = {"model": "m", "base_url": "http://127.0.0.1:9/v1"}
     change(proxy, reliability__escalation__cloud_fallback=given)

@@ -33,9 +33,7 @@ async def said(
     return code, out, "\n".join(line for line in err.splitlines() if not line.startswith("{"))
 
 
-async def test_status(
-    capsys: pytest.CaptureFixture[str], proxy: RunningProxy, upstream: ScriptedServer
-) -> None:
+async def test_status(capsys: pytest.CaptureFixture[str], proxy: RunningProxy) -> None:
     code, out, _ = await said(capsys, proxy, "status")
     assert code == 0
     assert "fast     ok      0/4     0     -        0      0       0     0" in out

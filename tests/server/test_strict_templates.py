@@ -13,7 +13,7 @@ from tests.server.calling import calling as searching
 from tests.server.conftest import StartProxy
 from tests.server.counting import budget
 from tests.server.looping import CHAIN, Agent, calling
-from tests.server.polling import is_degraded, metric_value
+from tests.server.polling import is_degraded, metric
 from tests.support.replies import ROLE, TEXT, USAGE, data, litellm_error, text_stream
 from tests.support.scripted_server import Call, Reply, ScriptedServer, WhenWhole
 
@@ -71,9 +71,11 @@ async def test_a_hint(
     logged = capfd.readouterr().err.splitlines()
     (said,) = [line for line in logged if '"hint_refused"' in line]
     assert '"tier":"fast"' in said and "hint_placement: tool_result" in said
-    text = (await agent.proxy.client.get("/metrics")).text
-    assert metric_value(text, "mlx_stack_retries_total", tier="fast", reason="client_error") == 2
-    tokens = metric_value(text, "mlx_stack_tokens_total", tier="fast", direction="input")
+    assert (
+        await metric(agent.proxy, "mlx_stack_retries_total", tier="fast", reason="client_error")
+        == 2
+    )
+    tokens = await metric(agent.proxy, "mlx_stack_tokens_total", tier="fast", direction="input")
     assert tokens == 5 * USAGE["prompt_tokens"], "of the replies alone"
 
 

@@ -11,7 +11,7 @@ import pytest
 from tests.server.asking import CHAT, MESSAGES, WITH_USAGE, ask, body, text_of
 from tests.server.calling import calling
 from tests.server.conftest import StartProxy
-from tests.server.polling import metric_value
+from tests.server.polling import metric
 from tests.support.replies import DONE, USAGE, chunk, data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
@@ -87,8 +87,7 @@ async def test_an_unchecked_call_is_counted(start_proxy: StartProxy) -> None:
     response = await ask(proxy, tools=tools)
     message = response.json()["choices"][0]["message"]
     assert message["tool_calls"][0]["function"]["arguments"] == arguments
-    text = (await proxy.client.get("/metrics")).text
-    assert metric_value(text, "mlx_stack_unchecked_tool_calls_total") == 1
+    assert await metric(proxy, "mlx_stack_unchecked_tool_calls_total") == 1
 
 
 @pytest.mark.parametrize("stream", [False, True])

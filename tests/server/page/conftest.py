@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from tests.conftest import require_program
-from tests.server.conftest import no_key_of_this_machine, proxy, start_proxy  # noqa: F401
 from tests.support.browser import PROGRAMS, Browser
 
 

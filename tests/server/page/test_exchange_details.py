@@ -10,7 +10,7 @@ from typing import Any
 from tests.server.asking import ask
 from tests.server.calling import BAD, GOOD, RULES, TOOLS, calling
 from tests.server.capturing import captured
-from tests.server.conftest import StartProxy, capturing, folder  # noqa: F401
+from tests.server.conftest import StartProxy
 from tests.support.replies import litellm_error, stream, text_stream, with_role
 from tests.support.running_proxy import RunningProxy, running_proxy
 from tests.support.scripted_server import Reply, ScriptedServer
@@ -28,10 +28,7 @@ async def details(proxy: RunningProxy, request_id: str) -> Json:
 
 
 async def test_what_was_wrong_then_what_was_mended(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    capturing: Json,  # noqa: F811
-    folder: Path,  # noqa: F811
+    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
 ) -> None:
     proxy = await start_proxy({**capturing, **RETRIES})
     for streamed in (False, True):
@@ -54,10 +51,7 @@ async def test_what_was_wrong_then_what_was_mended(
 
 
 async def test_what_was_only_mended_is_kept_too(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    capturing: Json,  # noqa: F811
-    folder: Path,  # noqa: F811
+    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json, folder: Path
 ) -> None:
     proxy = await start_proxy({**capturing})
     upstream.will(calling(COMMA), text_stream())
@@ -79,10 +73,7 @@ async def test_without_capturing_the_events_tell(start_proxy: StartProxy) -> Non
 
 
 async def test_without_a_record_it_names_what_is_kept(
-    upstream: ScriptedServer,
-    tmp_path: Path,
-    capturing: Json,  # noqa: F811
-    folder: Path,  # noqa: F811
+    upstream: ScriptedServer, tmp_path: Path, capturing: Json, folder: Path
 ) -> None:
     database = tmp_path / "state.db"
     kept = {"state.backend": "sqlite", "state.path": str(database)}
@@ -104,9 +95,7 @@ async def test_without_a_record_it_names_what_is_kept(
 
 
 async def test_odd_replies_are_shown_as_far_as_they_go(
-    upstream: ScriptedServer,
-    start_proxy: StartProxy,
-    capturing: Json,  # noqa: F811
+    upstream: ScriptedServer, start_proxy: StartProxy, capturing: Json
 ) -> None:
     proxy = await start_proxy(capturing)
     odd = [

@@ -13,7 +13,7 @@ from scripts import page_pictures
 from tests.server.asking import ask, body
 from tests.server.calling import BAD, TOOLS, calling
 from tests.server.capturing import captured
-from tests.server.conftest import StartProxy, capturing, folder  # noqa: F401
+from tests.server.conftest import StartProxy
 from tests.server.page.night import put_night
 from tests.server.test_admin_access import KEY
 from tests.support.browser import Browser
@@ -77,14 +77,13 @@ async def test_the_tokens_of_this_hour_are_drawn(proxy: RunningProxy, browser: B
 
 
 async def test_from_the_list_to_each_attempt_and_back_by_keyboard(
-    upstream: ScriptedServer,
     start_proxy: StartProxy,
     browser: Browser,
-    capturing: Json,  # noqa: F811
-    folder: Path,  # noqa: F811
+    capturing: Json,
+    folder: Path,
 ) -> None:
     proxy = await start_proxy({**capturing, **RETRIES})
-    request_id = await put_right(proxy, upstream)
+    request_id = await put_right(proxy, proxy.upstream)
     await captured(folder, 2)
     await browser.open(f"{proxy.url}/mlx-stack/#/exchanges")
     await browser.until("return document.querySelector('a.row')")
@@ -172,23 +171,22 @@ HOSTILE = (
 
 
 async def test_what_others_wrote_is_text(
-    upstream: ScriptedServer,
     start_proxy: StartProxy,
     browser: Browser,
-    capturing: Json,  # noqa: F811
-    folder: Path,  # noqa: F811
+    capturing: Json,
+    folder: Path,
 ) -> None:
     """Hostile text in all that a client, a model or a server has a say in."""
     proxy = await start_proxy({**capturing, **RETRIES, "tiers.fast.model": "fast"})
     tool = {"type": "function", "function": {"name": HOSTILE, "parameters": {"required": ["q"]}}}
     headers = {"X-MLX-Stack-Session": HOSTILE, "X-MLX-Stack-Agent": HOSTILE}
     said = [{"role": "user", "content": HOSTILE}]
-    upstream.will(
+    proxy.upstream.will(
         calling(json.dumps({"a": HOSTILE}), {"content": HOSTILE, "reasoning": HOSTILE}),
         calling(json.dumps({"a": HOSTILE}), {"content": HOSTILE}, name=HOSTILE),
         litellm_error(500, HOSTILE),
     )
-    upstream.always(litellm_error(500, HOSTILE))
+    proxy.upstream.always(litellm_error(500, HOSTILE))
     asked = body(messages=said, tools=[*TOOLS, tool])
     response = await proxy.client.post("/v1/chat/completions", json=asked, headers=headers)
     request_id = response.headers["x-request-id"]
@@ -335,16 +333,15 @@ async def test_fourteen_days_are_days(proxy: RunningProxy, browser: Browser) -> 
 
 
 async def test_attempts_and_events_that_are_the_same_are_shown_once(
-    upstream: ScriptedServer,
     start_proxy: StartProxy,
     browser: Browser,
-    capturing: Json,  # noqa: F811
-    folder: Path,  # noqa: F811
+    capturing: Json,
+    folder: Path,
 ) -> None:
     proxy = await start_proxy({**capturing, **RETRIES})
-    upstream.always(calling(BAD))
+    proxy.upstream.always(calling(BAD))
     request_id = (await ask(proxy, tools=TOOLS)).headers["x-request-id"]
-    tried = len(upstream.calls)
+    tried = len(proxy.upstream.calls)
     await captured(folder, tried)
     await browser.open(f"{proxy.url}/mlx-stack/#/exchange/{request_id}")
     await browser.shows("Attempts 1 to 2 · fast")
