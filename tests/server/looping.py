@@ -45,7 +45,7 @@ class Agent:
     responses: list[httpx.Response] = field(default_factory=list)
 
     @property
-    def upstream(self) -> ScriptedServer:
+    def upstream(self) -> ScriptedServer | None:
         return self.proxy.upstream
 
     async def turn(self, **more: Any) -> httpx.Response:

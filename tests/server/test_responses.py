@@ -50,12 +50,6 @@ async def proxy(start_proxy: StartProxy) -> RunningProxy:
     return await start_proxy({"reliability.tool_validation.max_retries": 1})
 
 
-@pytest.fixture
-def client(proxy: RunningProxy) -> openai.AsyncOpenAI:
-    http = openai.DefaultAsyncHttpxClient(verify=False)
-    return openai.AsyncOpenAI(base_url=f"{proxy.url}/v1", api_key="k", http_client=http)
-
-
 async def ask(client: openai.AsyncOpenAI, **body: Any) -> Any:
     found = await client.responses.create(model="fast", **body)
     check_strictly(found)
@@ -85,9 +79,9 @@ each_way = pytest.mark.parametrize("by", [ask, read_events, put_together])
 
 
 @each_way
-async def test_a_text(by: Any, proxy: RunningProxy, client: openai.AsyncOpenAI) -> None:
+async def test_a_text(by: Any, proxy: RunningProxy, sdk: openai.AsyncOpenAI) -> None:
     proxy.upstream.will(HELLO)
-    found = await by(client, input="Say hello.")
+    found = await by(sdk, input="Say hello.")
     assert found.output_text == "Hello."
     assert (found.status, found.model, found.store) == ("completed", "fast", False)
     assert found.usage.input_tokens_details.cache_write_tokens == 0
@@ -95,24 +89,24 @@ async def test_a_text(by: Any, proxy: RunningProxy, client: openai.AsyncOpenAI) 
 
 
 @each_way
-async def test_an_image(by: Any, proxy: RunningProxy, client: openai.AsyncOpenAI) -> None:
+async def test_an_image(by: Any, proxy: RunningProxy, sdk: openai.AsyncOpenAI) -> None:
     proxy.upstream.will(HELLO)
     shown = {"type": "input_image", "detail": "auto", "image_url": "data:image/png;base64,AA=="}
     content = [{"type": "input_text", "text": "What is it?"}, shown]
-    await by(client, input=[{"role": "user", "content": content}])
+    await by(sdk, input=[{"role": "user", "content": content}])
     kinds = [part["type"] for part in messages_of(proxy.upstream.calls[0])[0]["content"]]
     assert kinds == ["text", "image_url"]
 
 
 @each_way
-async def test_several_turns(by: Any, proxy: RunningProxy, client: openai.AsyncOpenAI) -> None:
+async def test_several_turns(by: Any, proxy: RunningProxy, sdk: openai.AsyncOpenAI) -> None:
     """What came is sent back as it is, the way that the SDK's manual shows."""
     proxy.upstream.will(said({"reasoning_content": "Hm."}, OF_OSLO), HELLO)
     items: list[Any] = [{"role": "user", "content": "How is Oslo?"}]
-    first = await by(client, input=items, tools=[WEATHER])
+    first = await by(sdk, input=items, tools=[WEATHER])
     items += [item.to_dict() for item in first.output]
     items.append({"type": "function_call_output", "call_id": "call_1", "output": "Rain."})
-    assert (await by(client, input=items, tools=[WEATHER])).output_text == "Hello."
+    assert (await by(sdk, input=items, tools=[WEATHER])).output_text == "Hello."
     asked, called, gave = messages_of(proxy.upstream.calls[1])
     assert (asked["role"], called["reasoning_content"]) == ("user", "Hm.")
     assert called["tool_calls"][0]["id"] == gave["tool_call_id"] == "call_1"
@@ -120,10 +114,10 @@ async def test_several_turns(by: Any, proxy: RunningProxy, client: openai.AsyncO
 
 @each_way
 async def test_reasoning_text_and_each_shape_of_call(
-    by: Any, proxy: RunningProxy, client: openai.AsyncOpenAI
+    by: Any, proxy: RunningProxy, sdk: openai.AsyncOpenAI
 ) -> None:
     proxy.upstream.will(said(*EVERYTHING))
-    found = await by(client, input="Go.", tools=[READ, PATCH, AGENTS])
+    found = await by(sdk, input="Go.", tools=[READ, PATCH, AGENTS])
     thought, text, read, patch, spawn = found.output
     assert (thought.type, thought.summary, thought.content[0].text) == ("reasoning", [], "Hm.")
     assert text.content[0].text == "I look."
@@ -136,17 +130,17 @@ async def test_reasoning_text_and_each_shape_of_call(
 
 
 @each_way
-async def test_a_refusal(by: Any, proxy: RunningProxy, client: openai.AsyncOpenAI) -> None:
+async def test_a_refusal(by: Any, proxy: RunningProxy, sdk: openai.AsyncOpenAI) -> None:
     proxy.upstream.will(said({"refusal": "No."}))
-    (item,) = (await by(client, input="Hi")).output
+    (item,) = (await by(sdk, input="Hi")).output
     assert item.content[0].refusal == "No."
 
 
-async def test_a_run_of_the_agents_sdk(proxy: RunningProxy, client: openai.AsyncOpenAI) -> None:
+async def test_a_run_of_the_agents_sdk(proxy: RunningProxy, sdk: openai.AsyncOpenAI) -> None:
     """Unchanged, streamed, with a tool: its default is this protocol."""
     agents = pytest.importorskip("agents")
     agents.set_tracing_disabled(True)
-    agents.set_default_openai_client(client, use_for_tracing=False)
+    agents.set_default_openai_client(sdk, use_for_tracing=False)
 
     def weather(city: str) -> str:
         """The weather in a city."""
@@ -169,10 +163,10 @@ async def test_a_run_of_the_agents_sdk(proxy: RunningProxy, client: openai.Async
 
 @each_way
 async def test_a_wrong_call_is_mended_before_the_client_sees_it(
-    by: Any, proxy: RunningProxy, client: openai.AsyncOpenAI
+    by: Any, proxy: RunningProxy, sdk: openai.AsyncOpenAI
 ) -> None:
     proxy.upstream.will(BAD, GOOD)
-    (item,) = (await by(client, input="How is Oslo?", tools=[WEATHER])).output
+    (item,) = (await by(sdk, input="How is Oslo?", tools=[WEATHER])).output
     assert (item.type, item.name, item.call_id) == ("function_call", "weather", "call_1")
     assert json.loads(item.arguments) == {"city": "Oslo"}
 
@@ -185,21 +179,21 @@ CUT = "*** Begin Patch\n*** Add File: a\n+a\n"
 
 
 async def test_a_patch_without_its_frame_is_asked_about_once_and_is_never_an_error(
-    proxy: RunningProxy, client: openai.AsyncOpenAI
+    proxy: RunningProxy, sdk: openai.AsyncOpenAI
 ) -> None:
     proxy.upstream.always(patching(CUT))
-    found = await client.responses.create(model="fast", input="Go.", tools=[PATCH])
+    found = await sdk.responses.create(model="fast", input="Go.", tools=[PATCH])
     (item,) = found.output
     assert (item.type, getattr(item, "input", "")) == ("custom_tool_call", CUT)
     assert len(proxy.upstream.calls) == 2
 
 
 async def test_calls_that_stay_wrong_are_400_once(
-    proxy: RunningProxy, client: openai.AsyncOpenAI
+    proxy: RunningProxy, sdk: openai.AsyncOpenAI
 ) -> None:
     proxy.upstream.always(BAD)
     with pytest.raises(openai.BadRequestError) as refused:
-        await client.responses.create(stream=True, **ASKED)
+        await sdk.responses.create(stream=True, **ASKED)
     assert refused.value.response.headers["x-should-retry"] == "false"
     assert refused.value.type == "tool_validation_failed"
     assert len(proxy.upstream.calls) == 2
