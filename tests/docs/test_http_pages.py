@@ -1,4 +1,4 @@
-"""docs/http.md and docs/errors.md against the code, both ways: each header, each error."""
+"""docs/http.md and docs/errors.md against the code, both ways: each header, error and counter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from mlx_stack_proxy.engine.record import WAYS
+from mlx_stack_proxy.telemetry import accounts, counters
 
 ROOT = Path(__file__).resolve().parents[2]
 HTTP = (ROOT / "docs" / "http.md").read_text("utf-8")
@@ -175,3 +178,22 @@ def test_every_row_says_what_to_do() -> None:
     for row in re.findall(r"^\| `[a-z_]+` \| \d+ \|.*$", ERRORS, re.MULTILINE):
         *_, when, what, end = row.split("|")
         assert when.strip() and what.strip() and not end
+
+
+def documented() -> set[str]:
+    table = HTTP.split("| counter | what |")[1].split("\n\n")[0]
+    cells = re.findall(r"^\| (.+?) \|", table, re.MULTILINE)
+    return {name.partition(":")[0] for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
+
+
+def counted() -> set[str]:
+    source = (ROOT / "app/mlx_stack_proxy/telemetry/counters.py").read_text("utf-8")
+    names = set(re.findall(r'row\["(\w+)"\]', source))
+    names |= {*WAYS, *sum(counters.PARTS.values(), ()), "doubted_calls"}
+    names |= {name for row in counters.INCIDENTS.values() for name in row.hour.values()}
+    names |= {*accounts._COUNTED.values(), "kills"}
+    return names | {f"pressure_{level}_seconds" for level in ("warning", "critical")}
+
+
+def test_each_counter_is_explained() -> None:
+    assert documented() == counted()

@@ -16,8 +16,8 @@ from tests.support.replies import DONE, USAGE, chunk, data, text_stream
 from tests.support.running_proxy import RunningProxy
 from tests.support.scripted_server import Reply, ScriptedServer, Wait
 from tests.tool_validation.calls import SEARCH
+from tests.tool_validation.test_schema_odd import LARGE, TOO_LARGE
 from tests.tool_validation.test_text_samples import SAMPLES, SCHEMAS
-from tests.tool_validation.test_validation_cost import LARGE, TOO_LARGE
 
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": schema}}

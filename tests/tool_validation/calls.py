@@ -90,3 +90,9 @@ def doubted(
 def said(*texts: Any, role: str = "user") -> list[dict[str, Any]]:
     """The messages of a conversation in which these were said."""
     return [{"role": role, "content": text} for text in texts]
+
+
+def called(arguments: dict[str, Any], name: str = "f") -> dict[str, Any]:
+    """The message of an assistant that made this call."""
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    return {"role": "assistant", "tool_calls": [{"id": "c", "function": function}]}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,15 +9,10 @@ import pytest
 from mlx_stack_proxy.tool_validation.doubts import DOUBTS
 from mlx_stack_proxy.tool_validation.unread import MAX_TEXT, unread_call
 from mlx_stack_proxy.wire.fields import FRAME
-from tests.tool_validation.calls import STRING, doubted, parameters, said
+from tests.tool_validation.calls import STRING, called, doubted, parameters, said
 from tests.tool_validation.test_text_samples import JSON, PYTHON, TOOLS
 
 PAIR = parameters("path", "text", path="string", text="string", note="string")
-
-
-def called(arguments: dict[str, Any], name: str = "f") -> dict[str, Any]:
-    function = {"name": name, "arguments": json.dumps(arguments)}
-    return {"role": "assistant", "tool_calls": [{"id": "c", "function": function}]}
 
 
 @pytest.mark.parametrize("empty", ["", " ", "\n\t"])

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from mlx_stack_proxy.tool_validation import conversation as module
 from mlx_stack_proxy.tool_validation import miscopied_ids
-from mlx_stack_proxy.tool_validation.conversation import Conversation
+from mlx_stack_proxy.tool_validation.conversation import MAX_PLACES, MAX_QUESTIONS, Conversation
 from mlx_stack_proxy.tool_validation.doubts import leaves
-from mlx_stack_proxy.tool_validation.miscopied_ids import LEAST, Miscopied, is_slip, miscopied
-
-from .floods import MEGABYTE
+from mlx_stack_proxy.tool_validation.miscopied_ids import (
+    LEAST,
+    Miscopied,
+    _holds,
+    is_slip,
+    miscopied,
+)
+from tests.tool_validation.calls import called, said
+from tests.tool_validation.floods import MEGABYTE
 
 USER = {"role": "user", "content": "Look up order T4YDQTS, then mark IZ-53201 as paid."}
 RESULT = {
@@ -22,15 +32,6 @@ RESULT = {
 }
 
 
-def called(arguments: dict[str, Any]) -> dict[str, Any]:
-    function = {"name": "get_order", "arguments": orjson.dumps(arguments).decode()}
-    return {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [{"id": "c1", "function": function}],
-    }
-
-
 def found(arguments: Any, *messages: dict[str, Any], tools: Any = None) -> Miscopied | None:
     return slip_of(Conversation(messages or (USER, RESULT), tools), arguments)
 
@@ -38,10 +39,6 @@ def found(arguments: Any, *messages: dict[str, Any], tools: Any = None) -> Misco
 def slip_of(conversation: Conversation, arguments: dict[str, Any]) -> Miscopied | None:
     values = ((path, value) for path, _, value, _ in leaves(arguments, None))
     return miscopied(values, conversation)
-
-
-def said(content: str) -> dict[str, Any]:
-    return {"role": "user", "content": content}
 
 
 SLIPS = [
@@ -73,15 +70,14 @@ MEANT = [
 
 @pytest.mark.parametrize(("came", "stands"), SLIPS)
 def test_a_slip(came: str, stands: str) -> None:
-    message = said(f'What of "{stands}", please?')
-    assert found({"order_id": came}, message) == ("order_id", came, stands)
-    assert found({"order_id": stands}, message) is None
+    messages = said(f'What of "{stands}", please?')
+    assert found({"order_id": came}, *messages) == ("order_id", came, stands)
+    assert found({"order_id": stands}, *messages) is None
 
 
 @pytest.mark.parametrize(("came", "stands"), MEANT)
 def test_what_is_near_and_meant(came: str, stands: str) -> None:
-    message = said(f"What of {stands}?")
-    assert found({"order_id": came}, message) is None
+    assert found({"order_id": came}, *said(f"What of {stands}?")) is None
     if min(len(came), len(stands)) >= LEAST:
         assert not is_slip(came.lower(), stands.lower())
         assert not is_slip(stands.lower(), came.lower())
@@ -102,9 +98,9 @@ DIGITS = ("order_id", "887449", "8874449")
         ({"ids": ["IZ-53201", "C-61211"]}, KNOWN, ("ids[1]", "C-61211", "C-612111")),
         ({"orders": [{"order_number": "I4YDQTS", "text": "x"}]}, KNOWN,
          ("orders[0].order_number", "I4YDQTS", "T4YDQTS")),
-        ({"order_id": 887449}, [said("Issue 8874449.")], DIGITS),  # a number
-        ({"order_id": "887449"}, [said('{"text": "first\\n8874449"}')], DIGITS),
-        ({"order_id": "I4YDQTS"}, [said("t4ydqts. I mean T4YDQTS.")], ORDER),
+        ({"order_id": 887449}, said("Issue 8874449."), DIGITS),  # a number
+        ({"order_id": "887449"}, said('{"text": "first\\n8874449"}'), DIGITS),
+        ({"order_id": "I4YDQTS"}, said("t4ydqts. I mean T4YDQTS."), ORDER),
         ({"order_id": "I4YDQTS"}, [{"role": "user", "content": PARTS}, ODD], ORDER),
     ],
 )  # fmt: skip
@@ -124,7 +120,7 @@ def test_where_an_id_and_its_slip_may_stand(
         ({"order_id": None, "id": True, "ids": [], "ref": {}}, KNOWN),
         ({"order_id": "t4ydqts"}, KNOWN),  # the same in another case
         ({"order_id": "612111"}, KNOWN),  # a part that stands by itself
-        ({"order_id": "I4YDQTS"}, [said("T4YDQTS and J4YDQTS are done.")]),  # one more of many
+        ({"order_id": "I4YDQTS"}, said("T4YDQTS and J4YDQTS are done.")),  # one more of many
         # What was called before is not doubted again,
         ({"order_id": "I4YDQTS"}, [USER, called({"order_id": "I4YDQTS"}), RESULT]),
         # but it is no word of the user's, of which another could be a slip.
@@ -147,8 +143,8 @@ def test_what_is_no_slip(arguments: Any, messages: list[dict[str, Any]]) -> None
     ],
 )
 def test_what_an_id_that_stands_may_stand_between(content: str) -> None:
-    assert found({"order_id": 8874449}, said(content)) is None
-    assert found({"order_id": "8874449"}, said(content)) is None
+    assert found({"order_id": 8874449}, *said(content)) is None
+    assert found({"order_id": "8874449"}, *said(content)) is None
 
 
 def test_an_id_that_a_schema_names_is_meant() -> None:
@@ -157,7 +153,7 @@ def test_an_id_that_a_schema_names_is_meant() -> None:
 
 
 def test_a_reply_with_many_ids_is_looked_through_once() -> None:
-    conversation = Conversation([said("T4YDQTS")])
+    conversation = Conversation(said("T4YDQTS"))
     new = [{"id": f"NEW{number:05}X"} for number in range(8)]
     assert not any(slip_of(conversation, one) for one in new)
     assert slip_of(conversation, {"id": "I4YDQTS"}) is None
@@ -184,3 +180,58 @@ def test_only_what_was_said_last_is_read(monkeypatch: pytest.MonkeyPatch) -> Non
     long = {"role": "user", "content": "x " * 100}
     assert found({"order_id": "I4YDQTS"}, long, USER) is not None
     assert found({"order_id": "I4YDQTS"}, USER, long) is None
+
+
+# What was said before is searched fast, a few times, and each time once
+
+TEXT = st.text(alphabet="ab.1_ é<-", max_size=12)
+
+
+@given(TEXT, TEXT.filter(str.strip))
+def test_a_value_stands_where_a_word_begins(text: str, value: str) -> None:
+    bare = value.strip().lower()
+    boundary = "" if bare[0] in "<[" else r"(?<![^\W_])"
+    expected = re.search(boundary + re.escape(bare), text.lower()) is not None
+    assert Conversation(said(text))(value) is expected
+
+
+@given(TEXT, TEXT.filter(bool))
+def test_an_id_stands_alone(text: str, id: str) -> None:
+    pattern = rf"(?<![A-Za-z0-9]){re.escape(id)}(?![A-Za-z0-9])"
+    assert _holds(text, id) is (re.search(pattern, text) is not None)
+
+
+def test_a_value_at_too_many_places_counts_as_said() -> None:
+    assert Conversation(said("x..." * (MAX_PLACES + 1)))("...")
+    assert not Conversation(said("xab" * (MAX_PLACES - 1)))("ab")
+
+
+def test_answers_are_remembered_and_questions_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def stands(value: str, *_: Any) -> bool:
+        asked.append(value)
+        return False
+
+    monkeypatch.setattr(module, "stands", stands)
+    conversation = Conversation(said("a long talk"))
+    for _ in range(3):
+        for number in range(20):
+            assert conversation(f"value {number}") is (number >= MAX_QUESTIONS)
+    assert asked == [f"value {number}" for number in range(MAX_QUESTIONS)]
+
+
+def test_earlier_calls_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    loads = orjson.loads
+
+    def noted(text: str) -> Any:
+        parsed.append(text)
+        return loads(text)
+
+    monkeypatch.setattr(orjson, "loads", noted)
+    calls = [{"function": {"name": "f", "arguments": f'{{"a": "{i}", "b": ""}}'}} for i in range(9)]
+    conversation = Conversation([{"role": "assistant", "tool_calls": [one]} for one in calls])
+    assert not conversation.had_empty("f", ["a"])
+    assert conversation.had_empty("f", ["b"])
+    assert len(parsed) == len(calls)

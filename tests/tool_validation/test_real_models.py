@@ -6,25 +6,19 @@ import json
 
 import pytest
 
-from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
-from mlx_stack_proxy.tool_validation.tools import ToolSet
+from mlx_stack_proxy.tool_validation.text_calls import Holdback
 from mlx_stack_proxy.tool_validation.unread import made_up_result
+from tests.tool_validation import test_text_samples as samples
 from tests.tool_validation.calls import tool
-from tests.tool_validation.test_text_samples import ARGUMENTS, JSON, MOMO, TOOLS
+from tests.tool_validation.test_text_samples import ARGUMENTS, JSON, MOMO, TOOLS, evenly
 from tests.tool_validation.tool_replies import Json, asked, call, judged, message
 
 BARE = '"name": "find_book", "arguments": {"title": "Momo", "year": 1973}'
 UNOFFERED = '{"name": "burn_book", "arguments": {"title": "Momo"}}'
 
 
-def calls(text: str, tools: ToolSet = TOOLS) -> list[tuple[str, Json]]:
-    found = [(call.name, json.loads(call.arguments)) for call in rescue(text, tools).calls]
-    streamed = Holdback(tools)
-    flowed = "".join(streamed.feed(char) for char in text)
-    rest = streamed.finish()
-    whole = rescue(text, tools)
-    assert Rescued(rest.calls, flowed + rest.content, rest.unknown, rest.unoffered) == whole
-    return found
+def calls(text: str) -> list[tuple[str, Json]]:
+    return samples.calls(evenly(text))
 
 
 @pytest.mark.parametrize("opening", ["{{", "{{{", "{{{{"])
@@ -34,9 +28,8 @@ def calls(text: str, tools: ToolSet = TOOLS) -> list[tuple[str, Json]]:
 )
 def test_doubled_braces(opening: str, closing: str, around: str) -> None:
     """Some chat templates show a call so: https://huggingface.co/Qwen/Qwen2.5-Coder-1.5B-Instruct"""
-    text = f"{opening}{BARE}}}{closing}"
-    assert calls(around.replace("{}", text)) == [MOMO]
-    assert rescue(around.replace("{}", text), TOOLS).content.strip() == ""
+    found = evenly(around.replace("{}", f"{opening}{BARE}}}{closing}"))
+    assert (samples.calls(found), found.content.strip()) == ([MOMO], "")
 
 
 @pytest.mark.parametrize("between", ["\n", ", ", ",\n", ";\n", "\n\n"])
@@ -59,8 +52,8 @@ def test_doubled_braces_are_reported() -> None:
 
 
 def test_a_sign_of_a_mark_before_the_call() -> None:
-    assert calls(f">{JSON}\n") == [MOMO]
-    assert rescue(f">{JSON}\n", TOOLS).content.strip() == ""
+    found = evenly(f">{JSON}\n")
+    assert (samples.calls(found), found.content.strip()) == ([MOMO], "")
     assert calls(f"> {JSON}") == []  # a quoted line
 
 
@@ -90,8 +83,7 @@ ALONE = [
 @pytest.mark.parametrize("text", ALONE)
 def test_a_call_of_a_tool_that_is_not_offered_is_doubted(text: str) -> None:
     assert calls(text) == []
-    flowed = Holdback(TOOLS)
-    assert all(flowed.feed(char).strip() == "" for char in text)
+    assert not "".join(map(Holdback(TOOLS).feed, text)).strip()
     outcome = judged(message(text=text))
     assert outcome.kinds == ["unknown_tool"]
     assert outcome.verdict is not None

@@ -1,4 +1,4 @@
-"""Schemas as clients really send them: odd ones never make a good call fail."""
+"""Schemas as clients really send them: odd ones fail no good call, and large ones cost little."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.tool_validation import schemas
-from mlx_stack_proxy.tool_validation.check import check_call
+from mlx_stack_proxy.tool_validation.check import check_response_format
 from mlx_stack_proxy.tool_validation.clean_schema import (
     MAX_DEPTH,
+    MAX_NODES,
     PATTERN_BYTES,
     Patterns,
     clean,
 )
-from mlx_stack_proxy.tool_validation.schemas import CompiledSchema, compile_schema
+from mlx_stack_proxy.tool_validation.explain import UNEXPLAINED
+from mlx_stack_proxy.tool_validation.schemas import MAX_WORK, SMALL, CompiledSchema, compile_schema
 from tests.tool_validation.calls import check, kinds, one, parameters, tool, tool_set
 
 D4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
@@ -199,7 +201,7 @@ def test_all_patterns_of_a_schema_share_one_budget() -> None:
     assert kept == ["p0", "p1"], "each takes 1 MB"
     assert (compiled.accepts({"p299": "9"}), compiled.accepts({"p0": "9"})) == (True, False)
     assert not compiled.accepts({"plain": "x"}), "all else is checked"
-    checked = check_call("f", '{"p299": "9"}', one(props(**costly)))
+    checked = check('{"p299": "9"}', one(props(**costly)))
     assert (checked.unchecked, checked.failures) == (True, ()), "and it is counted"
 
 
@@ -284,7 +286,7 @@ def test_a_schema_that_is_too_large_is_not_compiled() -> None:
     large = props(**{f"a{i}": {"type": "integer"} for i in range(4_900)})
     for schema in (large, props(a={"type": "integer", "description": "x" * schemas.MAX_SCHEMA})):
         assert schemas.is_quick(schema) is (schema is not large)
-        checked = check_call("f", '{"a": "x", "a0": "x"}', one(schema))
+        checked = check('{"a": "x", "a0": "x"}', one(schema))
         assert (checked.unchecked, checked.failures) == (True, ())
 
 
@@ -294,3 +296,94 @@ def test_a_cached_schema_does_not_change_with_the_request() -> None:
     schema["properties"]["a"]["type"] = "integer"
     assert compiled.raw == props(a={"type": "string"})
     assert compile_schema(schema) is not compiled
+
+
+# What a large schema costs
+
+
+def union(kinds: int = 4) -> dict[str, Any]:
+    """An expression is one of several kinds of node that look alike, or a leaf."""
+    child = {"$ref": "#/$defs/E"}
+    node = {
+        "type": "object",
+        "properties": {"left": child, "right": child},
+        "required": ["left", "right"],
+    }
+    leaf = {"type": "object", "properties": {"value": {"type": "number"}}, "required": ["value"]}
+    names = [{"$ref": f"#/$defs/N{i}"} for i in range(kinds)]
+    nodes = {f"N{i}": node for i in range(kinds - 1)}
+    return {
+        "type": "object",
+        "properties": {"expr": child},
+        "required": ["expr"],
+        "$defs": {"E": {"anyOf": names}, **nodes, f"N{kinds - 1}": leaf},
+    }
+
+
+def tree(depth: int, leaf: object = "x") -> dict[str, Any]:
+    """A tree with one long branch, at whose end stands `leaf`."""
+    value: dict[str, Any] = {"value": leaf}
+    for _ in range(depth):
+        value = {"left": value, "right": {"value": 2}}
+    return value
+
+
+# Without a circle: each level may be read in two ways, so the ways to the last are 2 ** 40.
+LEVELS = {
+    f"a{level}": {"anyOf": [{"properties": {"x": {"$ref": f"#/$defs/a{level + 1}"}}}] * 2}
+    for level in range(40)
+}
+IN_TWO_WAYS = {
+    "properties": {"r": {"$ref": "#/$defs/a0"}},
+    "$defs": {**LEVELS, "a40": {"type": "integer"}},
+}
+MANY = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 100} for i in range(9)}
+FANNED = {"properties": {"a": {"$ref": "#/$defs/d0"}}, "$defs": {**MANY, "d9": {}}}
+# A large schema, and a value that is too large for it.
+LARGE = {"properties": {f"field_{i}": {"type": "integer"} for i in range(SMALL // 20)}}
+TOO_LARGE = {"field_0": "x", "text": " ".join(map(str, range(MAX_WORK // SMALL // 5)))}
+
+
+@pytest.mark.parametrize("schema", [union(), union(9), IN_TWO_WAYS, FANNED])
+def test_a_schema_becomes_a_tree_of_bounded_size(schema: dict[str, Any]) -> None:
+    compiled = CompiledSchema(schema)
+    assert "$ref" not in json.dumps(compiled.schema)
+    assert json.dumps(compiled.schema).count("{") <= 3 * MAX_NODES
+
+
+def test_a_recursive_schema_checks_the_outer_levels() -> None:
+    tools = one(union())
+    for depth in range(3):
+        assert kinds(json.dumps({"expr": tree(depth, 1)}), tools) == []
+        refused = check(json.dumps({"expr": tree(depth)}), tools)
+        assert "none of the allowed forms" in refused.failures[0].error
+        assert '"expr"' in refused.failures[0].error
+    for value in ({"expr": tree(40)}, {"expr": tree(40, 1)}):
+        taken = check(json.dumps(value), tools)
+        assert json.loads(taken.arguments) == value
+        assert not taken.failures
+
+
+def test_a_reply_under_a_recursive_union_ends() -> None:
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": union()}}
+    text = json.dumps({"expr": tree(40)})
+    assert check_response_format("```json\n" + text + "\n```", wanted).failures == ()
+
+
+def test_what_costs_too_much_is_taken_as_it_is() -> None:
+    taken = check(json.dumps(TOO_LARGE), one(LARGE))
+    assert (taken.unchecked, taken.failures) == (True, ())
+    assert kinds('{"field_0": "x"}', one(LARGE)) == ["wrong_type"]
+    wanted = {"type": "json_schema", "json_schema": {"name": "n", "schema": LARGE}}
+    assert check_response_format(json.dumps(TOO_LARGE), wanted).unchecked
+
+
+def test_a_large_value_is_not_copied_into_the_error_of_each_branch() -> None:
+    branches = {"anyOf": [{"type": "array", "minItems": i} for i in range(300)]}
+    compiled = CompiledSchema({"properties": {"r": branches}})
+    large = {"r": {"items": ["text"] * 20_000}}
+    assert not compiled.accepts(large)
+    assert compiled.errors(large, 1) == [UNEXPLAINED]
+    tools = one({"properties": {"r": branches}, "required": ["q"]})
+    refused = check(json.dumps(large), tools)
+    assert "some deeper part" in refused.failures[0].error

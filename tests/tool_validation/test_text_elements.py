@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet
-
-TEXT = {"type": "string"}
+from tests.tool_validation.calls import STRING as TEXT
+from tests.tool_validation.calls import parameters
+from tests.tool_validation.test_text_samples import calls, evenly
 
 
 def takes(*required: str, **more: dict[str, Any]) -> dict[str, Any]:
-    properties = dict.fromkeys(required, TEXT) | more
-    return {"type": "object", "properties": properties, "required": list(required)}
+    return parameters(*required, **dict.fromkeys(required, TEXT), **more)
 
 
 SCHEMAS = {
@@ -27,10 +26,7 @@ SCHEMAS = {
     "edit_file": takes("path", "old_string", "new_string"),
     "run_command": takes("command", requires_approval={"type": "boolean"}),
     "write_todos": takes(
-        todos={
-            "type": "array",
-            "items": {"type": "object", "properties": {"task": TEXT, "done": {"type": "boolean"}}},
-        }
+        todos={"type": "array", "items": parameters(task="string", done="boolean")}
     ),
     "use_mcp_tool": takes("server_name", "tool_name", "arguments"),
     "get_time": {"type": "object", "properties": {}},
@@ -40,17 +36,6 @@ SCHEMAS = {
     "clock": {"type": "object", "properties": {}},
 }
 TOOLS = ToolSet(SCHEMAS)
-
-
-def calls(found: Rescued) -> list[tuple[str, Any]]:
-    return [(call.name, json.loads(call.arguments)) for call in found.calls]
-
-
-def streamed(text: str) -> Rescued:
-    holdback = Holdback(TOOLS)
-    flowed = "".join(holdback.feed(one) for one in text)
-    rest = holdback.finish()
-    return Rescued(rest.calls, flowed + rest.content, rest.unknown)
 
 
 READ = "<read_file>\n<path>a.txt</path>\n</read_file>"
@@ -86,9 +71,7 @@ MEANT: list[tuple[str, list[tuple[str, Any]]]] = [
 
 @pytest.mark.parametrize(("text", "expected"), MEANT)
 def test_what_is_meant_is_read(text: str, expected: list[tuple[str, Any]]) -> None:
-    found = rescue(text, TOOLS)
-    assert calls(found) == expected
-    assert streamed(text) == found
+    assert calls(evenly(text, TOOLS)) == expected
 
 
 def written(content: str) -> str:
@@ -118,9 +101,8 @@ def written(content: str) -> str:
     ],
 )
 def test_a_text_is_what_was_meant(content: str, expected: str) -> None:
-    text = written(content)
-    assert calls(rescue(text, TOOLS)) == [("write_file", {"path": "a", "content": expected})]
-    assert streamed(text) == rescue(text, TOOLS)
+    found = evenly(written(content), TOOLS)
+    assert calls(found) == [("write_file", {"path": "a", "content": expected})]
 
 
 def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
@@ -163,8 +145,7 @@ def test_a_tool_that_is_named_as_a_wrapper_is_that_tool() -> None:
     ],
 )
 def test_what_is_not_meant_stays_as_it_is(text: str) -> None:
-    assert rescue(text, TOOLS) == Rescued((), text)
-    assert streamed(text) == Rescued((), text)
+    assert evenly(text, TOOLS) == Rescued((), text)
 
 
 def test_only_what_may_become_a_tools_element_waits() -> None:

@@ -9,7 +9,7 @@ import pytest
 from mlx_stack_proxy.tool_validation.check import check_call
 from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet
-from tests.tool_validation.test_text_samples import JSON, MOMO, TOOLS, calls
+from tests.tool_validation.test_text_samples import JSON, MOMO, TOOLS, calls, evenly
 
 
 @pytest.mark.parametrize("between", ["", "</tool_calls>\n", "<|observation|>\n", "And:\n"])
@@ -58,9 +58,7 @@ def test_harmony_keeps_the_final_text_and_drops_the_analysis() -> None:
     ],
 )  # fmt: skip
 def test_harmony_without_a_call_is_its_texts(text: str, said: str) -> None:
-    assert rescue(text, TOOLS) == Rescued((), said)
-    holdback = Holdback(TOOLS)
-    assert "".join(map(holdback.feed, text)) + holdback.finish().content == said
+    assert evenly(text) == Rescued((), said)
 
 
 @pytest.mark.parametrize(
@@ -110,9 +108,7 @@ def test_tokens_that_end_a_turn_end_no_text(end: str) -> None:
     ],
 )
 def test_tokens_that_a_text_speaks_of_stay(text: str) -> None:
-    assert rescue(text, TOOLS).content == text
-    holdback = Holdback(TOOLS)
-    assert "".join(map(holdback.feed, text)) + holdback.finish().content == text
+    assert evenly(text).content == text
 
 
 @pytest.mark.parametrize("call", [f"<tool_call>{JSON}</tool_call>", f"{JSON}<|return|>"])
@@ -292,13 +288,10 @@ def test_code_that_no_tool_takes_is_no_call(text: str) -> None:
 
 
 def test_prose_that_begins_with_a_tools_name_flows() -> None:
+    assert Holdback(WORK).feed("Nobody") == "Nobody"
     holdback = Holdback(WORK)
-    assert holdback.feed("Nobody") == "Nobody"
-    holdback = Holdback(WORK)
-    assert [holdback.feed(piece) for piece in ("no", "w", " or", " never")] == [
-        *("", "", "now or"),
-        " never",
-    ]
+    flowed = [holdback.feed(piece) for piece in ("no", "w", " or", " never")]
+    assert flowed == ["", "", "now or", " never"]
 
 
 @pytest.mark.parametrize(

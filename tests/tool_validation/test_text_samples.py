@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from mlx_stack_proxy.tool_validation.formats.table import FORMATS
-from mlx_stack_proxy.tool_validation.text_calls import Rescued
+from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet
 
 SCHEMAS: dict[str, dict[str, Any]] = {
@@ -248,6 +248,15 @@ MARKED = [
 def calls(found: Rescued) -> list[tuple[str, Any]]:
     """The names and arguments of the calls that were found."""
     return [(call.name, json.loads(call.arguments)) for call in found.calls]
+
+
+def evenly(text: str, tools: ToolSet = TOOLS) -> Rescued:
+    """What a text is read as, which is the same where each of its characters comes alone."""
+    whole, holdback = rescue(text, tools), Holdback(tools)
+    flowed = "".join(map(holdback.feed, text))
+    rest = holdback.finish()
+    assert Rescued(rest.calls, flowed + rest.content, rest.unknown, rest.unoffered) == whole
+    return whole
 
 
 def test_every_format_of_the_table_has_a_sample() -> None:
