@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
-from tests.loop_detection.asking import judged
+from tests.loop_detection.asking import A, B, judged
 from tests.loop_detection.histories import TASK, Json, calls, says, settings, step, steps, user
 from tests.loop_detection.played import Played
-
-A = ("search", {"query": "quokka"}, "nothing found")
-B = ("read_file", {"path": "notes.md"}, "# Notes")
-
 
 CODEX = (
     "Chunk ID: {:06x}\nWall time: 0.{:04} seconds\nProcess exited with code 0\nOutput:\nquokka\n"

@@ -27,21 +27,9 @@ def test_long_numbers_are_told_apart_wherever_they_stand(blanks: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("bash: line 17871: cd: x/: no", "bash: line 17886: cd: x/: no"),
-        ("Chunk ID: 7c1f3a\nWall time: 0.0", "Chunk ID: f00ba4\nWall time: 12.5"),
-        ("[File: a.java (107 lines total)]", "[File: a.java (1120 lines total)]"),
-    ],
-)
-def test_numbers_and_fresh_ids_make_no_difference(one: str, other: str) -> None:
-    assert without_numbers(one) == without_numbers(other)
-
-
-@pytest.mark.parametrize(
     ("one", "other"), [("3 files", "3 rows"), ("page 1 of a", "page 1 of b"), ("", "7")]
 )
-def test_words_do(one: str, other: str) -> None:
+def test_words_make_a_difference_where_numbers_are_left_out(one: str, other: str) -> None:
     assert without_numbers(one) != without_numbers(other)
 
 

@@ -11,7 +11,7 @@ from mlx_stack_proxy.engine.exchange import Exchange
 from mlx_stack_proxy.engine.request import UpstreamRequest
 from mlx_stack_proxy.engine.spent import MIN_ROOM
 from mlx_stack_proxy.engine.tier_view import TierView
-from mlx_stack_proxy.engine.verdicts import Failure, truncated
+from mlx_stack_proxy.engine.verdicts import truncated
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.token_budget.stage import TokenBudget
 from mlx_stack_proxy.wire.delta import Usage
@@ -37,10 +37,18 @@ def stage(tiers: Json | None = None, most: int = 1000) -> TokenBudget:
     return TokenBudget(from_mapping(given))
 
 
-def sent(budget: TokenBudget, whole: Exchange, tier: str = "fast") -> Json:
-    request = UpstreamRequest(tier, dict(whole.request.body))
+def sent(budget: TokenBudget, whole: Exchange) -> Json:
+    request = UpstreamRequest("fast", dict(whole.request.body))
     budget.open(whole).on_request(request)
     return request.body
+
+
+def judged(budget: TokenBudget, reply: Reply, tier: str = "fast", **body: Any) -> Any:
+    """What the stage says of a reply to this request."""
+    whole = exchange(client_request(**body), tiers=(tier,))
+    state = budget.open(whole)
+    state.on_request(UpstreamRequest(tier, dict(whole.request.body)))
+    return state.judge(reply)
 
 
 @pytest.mark.parametrize(
@@ -139,44 +147,29 @@ def cut_reply(reason: str, text: str = "Here is") -> Reply:
 @pytest.mark.parametrize("body", [{"tools": CALLS}, {"tools": CALLS, "max_tokens": 300}, {}])
 @pytest.mark.parametrize("reason", ["length", "tool_calls", "stop"])
 def test_a_reply_that_was_cut_is_delivered(body: Json, reason: str) -> None:
-    whole = exchange(client_request(**body))
-    state = stage().open(whole)
-    state.on_request(UpstreamRequest("fast", dict(whole.request.body)))
-    assert state.judge(cut_reply(reason)) is None
+    assert judged(stage(), cut_reply(reason), **body) is None
 
 
 def test_nothing_but_a_cut_is_a_failure_where_a_call_may_have_been_begun() -> None:
     """mlx_lm.server says nothing of a call that has no end, until the limit ends it."""
-
-    def verdict(reply: Reply, **body: Any) -> Failure | None:
-        whole = exchange(client_request(**body))
-        state = stage().open(whole)
-        state.on_request(UpstreamRequest("fast", dict(whole.request.body)))
-        found: Failure | None = state.judge(reply)
-        return found
-
     nothing = cut_reply("length", text="")
-    assert verdict(nothing, tools=CALLS, max_tokens=300) == truncated("unseen")
-    assert verdict(nothing, tools=CALLS) == truncated("unseen")
-    assert verdict(nothing, max_tokens=300) is None
+    assert judged(stage(), nothing, tools=CALLS, max_tokens=300) == truncated("unseen")
+    assert judged(stage(), nothing, tools=CALLS) == truncated("unseen")
+    assert judged(stage(), nothing, max_tokens=300) is None
     thought = cut_reply("length", text="")
     thought.choice(0).thought.add("Let me see")
-    assert verdict(thought, tools=CALLS, max_tokens=300) is None
+    assert judged(stage(), thought, tools=CALLS, max_tokens=300) is None
 
 
 def test_next_to_nothing_is_nothing() -> None:
     """Three bytes can't be most of 300 tokens; with a cloud's model the rest may be thoughts."""
 
     def unseen(usage: Usage, text: str, tier: str = "fast", **body: Any) -> bool:
-        request = client_request(**{"tools": CALLS, "max_tokens": 300, **body})
-        whole = exchange(request, tiers=(tier,))
-        state = stage(tiers={"fast": {"model": "f"}, "far": {"model": "p", "local": False}}).open(
-            whole
-        )
-        state.on_request(UpstreamRequest(tier, dict(whole.request.body)))
+        budget = stage(tiers={"fast": {"model": "f"}, "far": {"model": "p", "local": False}})
         reply = cut_reply("length", text=text)
         reply.usage = usage
-        return state.judge(reply) == truncated("unseen")
+        asked = {"tools": CALLS, "max_tokens": 300, **body}
+        return judged(budget, reply, tier, **asked) == truncated("unseen")
 
     usage = Usage(20, 300)
     assert unseen(usage, '"}}\n')

@@ -19,6 +19,7 @@ GOOD = [
     '{"query": "\\ud83d\\ude00 \\u0000 \\ud800"}',
     '{"query": "x", "limit": 123456789012345678901234567890}',
     '{"query": "x", "query": "x"}',
+    json.dumps({"query": "[{" * 5_000}),  # brackets inside strings are no nesting
 ]
 
 
@@ -108,7 +109,6 @@ def test_long_values_are_shortened() -> None:
         ('{"query": "x", "limit": ' + "9" * 5000 + "}", "invalid_json"),
         ('{"query": "x", "query": "y"}', "duplicate_key"),
         ('{"a": {"b": 1, "b": 2}, "query": "a\\": b"}', "duplicate_key"),
-        ('{"query": ' + "[" * 100 + "]" * 100 + "}", "too_deep"),
     ],
 )
 def test_what_is_no_object(arguments: str, kind: str) -> None:
@@ -119,10 +119,6 @@ def test_what_is_too_large_or_too_deep() -> None:
     assert kinds(json.dumps({"query": "x" * 1_000_000})) == ["too_large"]
     for levels, kind in ((62, []), (63, ["too_deep"])):
         assert kinds('{"query": "x", "a": [%s]}' % ("[" * levels + "]" * levels)) == kind
-
-
-def test_brackets_inside_strings_are_no_nesting() -> None:
-    assert kinds(json.dumps({"query": "[{" * 5_000})) == []
 
 
 def test_large_broken_arguments_are_not_mended_but_told() -> None:

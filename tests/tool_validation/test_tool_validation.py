@@ -186,8 +186,7 @@ def test_where_no_tools_are_offered_no_call_is_a_bad_one(reply: Json, text: str)
 def test_a_text_that_ends_as_a_call_is_the_answer_if_the_model_stays_with_it(finish: str) -> None:
     lost = message(text="It is the quokka.", finish=finish)
     outcome = judged(lost)
-    assert isinstance(outcome.verdict, InvalidToolCall)
-    assert (outcome.kinds, outcome.verdict.doubt) == (["lost_call"], True)
+    assert (outcome.kinds, outcome.doubted) == (["lost_call"], True)
     for settled in (
         judged(lost, asked_again(asked(), outcome.verdict)),
         judged(lost, asked(tool_choice="none")),
@@ -229,9 +228,7 @@ OF_NO_TOOL = '```json\n{"name": "find", "arguments": {"query": "quokka"}}\n```'
 )
 def test_a_reply_that_is_nothing_but_a_broken_call_is_wrong(text: str, kind: str) -> None:
     outcome = judged(message(text=text))
-    assert outcome.kinds == [kind]
-    assert isinstance(outcome.verdict, InvalidToolCall)
-    assert not outcome.verdict.doubt
+    assert (outcome.kinds, outcome.doubted) == ([kind], False)
 
 
 EMPTY = message(call("write_file", '{"path": "a.txt", "content": ""}'))
@@ -319,8 +316,7 @@ def test_what_is_surely_wrong_comes_before_a_slip_whose_error_names_the_id() -> 
     ]
     both = message(SLIP["choices"][0]["message"]["tool_calls"][0], call("search", "{}", "call_2"))
     outcome = judged(both, asked(**LOOK_UP))
-    assert outcome.kinds == ["missing_required"]
-    assert isinstance(outcome.verdict, InvalidToolCall) and not outcome.verdict.doubt
+    assert (outcome.kinds, outcome.doubted) == (["missing_required"], False)
 
 
 def test_marked_calls_with_prose_between_them_are_all_calls() -> None:
@@ -436,8 +432,7 @@ BARE = '{"name": "search", "arguments": {"query": "emu"}}'
 )
 def test_what_cannot_be_read_holds_back_the_call_beside_it(text: str) -> None:
     found = judged(message(text=text))
-    assert found.kinds == ["unread_call"]
-    assert found.verdict is not None and found.verdict.doubt  # type: ignore[union-attr]
+    assert (found.kinds, found.doubted) == (["unread_call"], True)
     assert judged(message(text=text), validate_plausibility=False).calls
 
 

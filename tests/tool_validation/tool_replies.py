@@ -65,6 +65,11 @@ class Outcome:
         return [failure.kind for failure in self.failures]
 
     @property
+    def doubted(self) -> bool:
+        assert isinstance(self.verdict, InvalidToolCall)
+        return self.verdict.doubt
+
+    @property
     def choice(self) -> Json:
         assert self.verdict is None, self.verdict
         choice: Json = self.attempt.completion()["choices"][0]

@@ -25,7 +25,7 @@ from tests.loop_detection.generation.texts import (
     fibonacci,
     flowed,
     lap,
-    pieces,
+    operations,
     prose,
     thue_morse,
 )
@@ -284,25 +284,6 @@ def test_pieces_make_no_difference(
 # What it costs
 
 
-def operations(text: str) -> int:
-    """Calls, of Python and of C, that it takes to watch a text."""
-    count = 0
-
-    def counted(frame: object, event: str, argument: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    flow, written = Flow(GenerationSettings()), Growing()
-    sys.setprofile(counted)
-    try:
-        for piece in pieces("```\n" + text, 50):
-            if fed(flow, written, piece) is not None:
-                break
-    finally:
-        sys.setprofile(None)
-    return count
-
-
 SLOW = {
     "Fibonacci": fibonacci,
     "Thue-Morse": thue_morse,
@@ -314,7 +295,8 @@ SLOW = {
 
 @pytest.mark.parametrize("name", SLOW)
 def test_work_is_linear(name: str) -> None:
-    short, long = (operations(SLOW[name](size)) for size in (20_000, 40_000))
+    texts = ("```\n" + SLOW[name](size) for size in (20_000, 40_000))
+    short, long = (operations(lambda text=text: flowed(text, 50)) for text in texts)
     assert long <= 2.3 * short
     assert long <= 10 * 40_000
 

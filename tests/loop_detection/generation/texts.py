@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
 from mlx_stack_proxy.loop_detection.generation.limits import Excess, Kind
@@ -75,3 +75,19 @@ def fed(flow: Flow, written: Growing, piece: str) -> Excess | None:
     """What the watch of a reply does with a piece."""
     written.add(piece)
     return flow.look(written.text()) if written.size >= flow.due else None
+
+
+def operations(work: Callable[[], object]) -> int:
+    """Calls, of Python and of C, that some work takes."""
+    count = 0
+
+    def counted(frame: object, event: str, argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(counted)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
