@@ -18,12 +18,12 @@ def run(count: int) -> list[Json]:
     return [TASK, *steps(*(("search", {"query": str(n)}, f"found {n}") for n in range(count)))]
 
 
-def asked_at(confidence: float | None, turns: int = 70) -> list[int]:
+def asked_at(confidence: float | None) -> list[int]:
     """After how many turns of one task a judge that always answers so is asked."""
     answer = None if confidence is None else JudgeAnswer(confidence)
     at: int | None = None
     asked = []
-    for count in range(1, turns + 1):
+    for count in range(1, 71):
         whole = history(run(count))
         if loop_model.is_due(whole, at, RULES):
             asked.append(count)

@@ -18,8 +18,8 @@ CALL: Json = {"name": "search", "args": {"q": "x"}, "result": "nothing"}
 SENTENCE = {"repeat": "This is said over and over. ", "times": 9}  # 252 characters
 
 
-def line(kind: str, items: list[Any], expected: str, tier: str = "portable") -> Json:
-    return {"id": "case", "kind": kind, "input": items, "expected": expected, "tier": tier}
+def line(kind: str, items: list[Any], expected: str) -> Json:
+    return {"id": "case", "kind": kind, "input": items, "expected": expected, "tier": "portable"}
 
 
 LOOP = line("tool_sequence", [CALL] * 6, "loop")

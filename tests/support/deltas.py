@@ -27,8 +27,8 @@ def text_delta(text: str, choice: int = 0) -> Delta:
     return Delta(b"", [ChoiceDelta(choice, Said(content=text))])
 
 
-def reasoning_delta(text: str, choice: int = 0) -> Delta:
-    return Delta(b"", [ChoiceDelta(choice, Said(reasoning_content=text))])
+def reasoning_delta(text: str) -> Delta:
+    return Delta(b"", [ChoiceDelta(0, Said(reasoning_content=text))])
 
 
 def call_piece(

@@ -32,13 +32,12 @@ class ProxyProcess:
         changes: dict[str, Any] | None = None,
         *,
         options: tuple[str, ...] = (),
-        name: str = "proxy",
         open_files: int | None = None,
     ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._upstream = upstream
-        self.file = folder / f"{name}.yaml"
+        self.file = folder / "proxy.yaml"
         self._options = options
         self._open_files = open_files
         self._process: asyncio.subprocess.Process | None = None

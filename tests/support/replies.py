@@ -55,10 +55,10 @@ def text_chunks(*texts: str, finish: str = "stop") -> list[Json]:
 ROLE, TEXT, END = (data(one) for one in text_chunks("Half an answer"))
 
 
-def stream_bytes(chunks: list[Json], usage: bool = True, end: bytes = b"\n\n") -> bytes:
+def stream_bytes(chunks: list[Json], usage: bool = True) -> bytes:
     """Return a whole stream as a server sends it, with ``[DONE]``."""
     payloads = [*chunks, usage_chunk()] if usage else chunks
-    return b"".join(data(payload, end) for payload in payloads) + b"data: [DONE]" + end
+    return b"".join(map(data, payloads)) + DONE
 
 
 def stream(chunks: list[Json], usage: bool = True) -> Reply:

@@ -15,8 +15,8 @@ NOW = 1_780_000_000.0
 WHO = {"time": NOW, "request_id": "req_1", "session": "ab" * 16, "agent": "codex", "tier": "fast"}
 
 
-def attempt(tier: str, reason: str | None, seconds: float = 2.0, **more: Any) -> dict[str, Any]:
-    return {"tier": tier, "reason": reason, "status": 200, "seconds": seconds, **more}
+def attempt(tier: str, reason: str | None, **more: Any) -> dict[str, Any]:
+    return {"tier": tier, "reason": reason, "status": 200, "seconds": 2.0, **more}
 
 
 def told(*attempts: dict[str, Any], **record: Any) -> str:

@@ -53,11 +53,9 @@ def check(
     return check_call(name or tools.names[0], arguments, tools, options)
 
 
-def mended(
-    arguments: str, tools: ToolSet = TOOLS, name: str | None = None
-) -> tuple[Any, tuple[str, ...]]:
+def mended(arguments: str, tools: ToolSet = TOOLS) -> tuple[Any, tuple[str, ...]]:
     """The arguments that would be delivered, and the rules; fails where the call does."""
-    checked = check(arguments, tools, name)
+    checked = check(arguments, tools)
     assert not checked.failures, checked.failures
     return json.loads(checked.arguments), checked.repairs
 
@@ -87,9 +85,9 @@ def doubted(
     return [kind for kind, _ in call_doubts(call, off)]
 
 
-def said(*texts: Any, role: str = "user") -> list[dict[str, Any]]:
-    """The messages of a conversation in which these were said."""
-    return [{"role": role, "content": text} for text in texts]
+def said(*texts: Any) -> list[dict[str, Any]]:
+    """The messages of a conversation in which a user said these."""
+    return [{"role": "user", "content": text} for text in texts]
 
 
 def called(arguments: dict[str, Any], name: str = "f") -> dict[str, Any]:

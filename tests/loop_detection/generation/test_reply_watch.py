@@ -42,8 +42,8 @@ class Watched:
     def text(self, text: str, choice: int = 0) -> Verdict | None:
         return self.on(*(text_delta(piece, choice) for piece in pieces(text, 5)))
 
-    def reasoning(self, text: str, choice: int = 0) -> Verdict | None:
-        return self.on(*(reasoning_delta(piece, choice) for piece in pieces(text, 5)))
+    def reasoning(self, text: str) -> Verdict | None:
+        return self.on(*(reasoning_delta(piece) for piece in pieces(text, 5)))
 
 
 def test_a_loop_in_the_text() -> None:
