@@ -59,22 +59,24 @@ class Pieces(list[str]):
         return False
 
 
-@pytest.fixture
-def pieces(monkeypatch: pytest.MonkeyPatch) -> Pieces:
+def logged_to(monkeypatch: pytest.MonkeyPatch) -> Pieces:
+    """Where the log goes from now on; no fixture, since pytest replaces standard error after it."""
     pieces = Pieces()
     monkeypatch.setattr(sys, "stderr", pieces)
     log.configure(ObservabilitySettings(log_format="json"))
     return pieces
 
 
-def test_a_line_is_written_in_one_piece(pieces: Pieces) -> None:
+def test_a_line_is_written_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the lines of workers that share a log get into each other."""
+    pieces = logged_to(monkeypatch)
     log.get().warning("said", to="somebody")
     (line,) = pieces
     assert line.startswith("{") and line.endswith("}\n")
 
 
-def test_a_time_is_written_as_iso_8601_has_it(pieces: Pieces) -> None:
+def test_a_time_is_written_as_iso_8601_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = logged_to(monkeypatch)
     log.get().warning("ours")
     logging.getLogger("theirs").warning("a library's")
     said = [json.loads(line)["timestamp"] for line in "".join(pieces).splitlines()]
@@ -85,7 +87,8 @@ def test_a_time_is_written_as_iso_8601_has_it(pieces: Pieces) -> None:
     assert len(said) == 2
 
 
-def test_no_line_has_a_control_character(pieces: Pieces) -> None:
+def test_no_line_has_a_control_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = logged_to(monkeypatch)
     text = "".join(map(chr, range(256))) + "\u2028é"
     log.get().warning("said", text=text)
     (line,) = pieces
