@@ -16,7 +16,7 @@ from mlx_stack_proxy.tool_validation.text_calls import Holdback, Rescued, rescue
 from mlx_stack_proxy.tool_validation.tools import ToolSet
 from mlx_stack_proxy.wire.thoughts import REASONING, REASONING_ENDS
 from tests.tool_validation.floods import MARKERS
-from tests.tool_validation.test_text_samples import EACH, JSON, MARKED, TOOLS, evenly
+from tests.tool_validation.test_text_samples import EACH, JSON, MARKED, TOOLS
 
 
 def stream(text: str, cuts: list[int]) -> tuple[list[str], Rescued]:
@@ -45,7 +45,7 @@ def test_a_call_never_flows_and_prose_before_it_does(name: str, text: str) -> No
 @pytest.mark.parametrize(("name", "text"), EACH)
 def test_every_character_alone(name: str, text: str) -> None:
     for whole in (text, f"I see.\n{text}", f"\n\n{text}\n{text} Done.", f"`{text}` and <b> {text}"):
-        evenly(whole)
+        assert_even(whole, list(range(len(whole))))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_every_character_alone(name: str, text: str) -> None:
     ],
 )
 def test_what_is_shown_is_the_same_however_it_comes(text: str) -> None:
-    evenly(text)
+    assert_even(text, list(range(len(text))))
 
 
 PROSE = ["The", " answer", " is", " 4", ".\n\n", "It", " costs", " a < b", " [1].", " OK"]
@@ -166,7 +166,8 @@ TEXTS = st.lists(PIECES, max_size=8).map("".join)
 @example(f'"<tool_call>find_book}}<tool_call>\n{JSON}\n</tool_call>', [21])
 def test_any_text_cut_anywhere(text: str, cuts: list[int]) -> None:
     assert_even(text, cuts)
-    found = evenly(text)
+    assert_even(text, list(range(len(text))))
+    found = rescue(text, TOOLS)
     assert all(call.name in TOOLS for call in found.calls)
     if not (found.calls or MESSAGE in text):  # of Harmony only what it says is left
         assert text.startswith(found.content)
