@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from mlx_stack_proxy.operator.service.managers import Spec
+from mlx_stack_proxy.settings import Settings
+from mlx_stack_proxy.settings_source import from_mapping
 
 # Names that XML, a unit file or a shell would each read as something else.
 ODD = 'R&D <1> 100% $HOME "x" it\'s'
@@ -15,16 +15,19 @@ PROGRAM = Path("/opt/mlx-stack-proxy/bin/mlx-stack-proxy")
 CONFIG = Path("/etc/mlx-stack-proxy/config.yaml")
 
 
-def spec(folder: Path, program: Path = PROGRAM, config: Path = CONFIG, **changes: Any) -> Spec:
-    given: dict[str, Any] = {
-        "command": (str(program), "serve", "--config", str(config)),
-        "folder": folder,
-        "kept_in": (folder, folder / "failures"),
-        "env_file": folder / "service.env",
-        "stop_seconds": 45,
-        "health_url": "http://127.0.0.1:9/health",
-    }
-    return Spec(**{**given, **changes})
+COMMAND = (str(PROGRAM), "serve", "--config", str(CONFIG))
+
+
+def settings(grace: float = 30, **kept_in: Path) -> Settings:
+    """``kept_in``: the paths of the state (``state``) and of captured failures (``failures``)."""
+    paths = {name: str(path) for name, path in kept_in.items()}
+    return from_mapping(
+        {
+            "server": {"shutdown_grace_seconds": grace},
+            "state": {"path": paths.get("state", "~/.mlx-stack/reliability.db")},
+            "observability": {"capture_path": paths.get("failures", "~/.mlx-stack/failures")},
+        }
+    )
 
 
 def program_at(path: Path) -> Path:

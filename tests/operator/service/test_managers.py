@@ -16,11 +16,10 @@ from mlx_stack_proxy.operator.service import managers
 from mlx_stack_proxy.operator.service.managers import (
     UNIT,
     Launchd,
-    Spec,
     Systemd,
     quoted,
 )
-from tests.operator.service.examples import ODD, program_at, spec
+from tests.operator.service.examples import COMMAND, CONFIG, ODD, PROGRAM, program_at, settings
 
 ROOT = Path(__file__).parents[3]
 
@@ -55,9 +54,16 @@ def check_plist(data: dict[str, Any]) -> None:
     assert data["StandardOutPath"] == data["StandardErrorPath"]
 
 
-def test_the_agent(tmp_path: Path) -> None:
-    folder = tmp_path / ODD
-    text = Launchd(tmp_path, folder).text(spec(folder, stop_seconds=75))
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path / ODD))
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+    return tmp_path / ODD
+
+
+def test_the_agent(home: Path) -> None:
+    folder = home / ".mlx-stack"
+    text = Launchd().text(COMMAND, settings(60))
     assert "@" not in text
     data = plistlib.loads(text.encode(), fmt=plistlib.FMT_XML)
     check_plist(data)
@@ -72,11 +78,11 @@ def test_the_agent(tmp_path: Path) -> None:
     assert data["StandardErrorPath"] == log
 
 
-def test_the_agents_arguments_are_ones_that_the_command_takes(tmp_path: Path) -> None:
-    plist = plistlib.loads(Launchd(tmp_path, tmp_path).text(spec(tmp_path)).encode())
+def test_the_agents_arguments_are_ones_that_the_command_takes(home: Path) -> None:
+    plist = plistlib.loads(Launchd().text(COMMAND, settings()).encode())
     args = cli.arguments(plist["ProgramArguments"][1:])
-    assert args.env_file == tmp_path / "service.env"
-    assert args.log_file == tmp_path / "logs" / "proxy.log"
+    assert args.env_file == home / ".mlx-stack" / "service.env"
+    assert args.log_file == home / ".mlx-stack" / "logs" / "proxy.log"
 
 
 def test_a_bad_configuration_is_no_failure_for_launchd(
@@ -85,7 +91,7 @@ def test_a_bad_configuration_is_no_failure_for_launchd(
     """With `SuccessfulExit` false it starts anew what fails: not what ends with 0."""
     config = tmp_path / "config.yaml"
     config.write_text("servre: {}")
-    plist = plistlib.loads(Launchd(tmp_path, tmp_path).text(spec(tmp_path)).encode())
+    plist = plistlib.loads(Launchd().text(COMMAND, settings()).encode())
     asked = plist["ProgramArguments"][-2:]
     assert cli.main(["serve", "--config", str(config), *asked]) == 0
     assert "unknown key `servre`" in capsys.readouterr().err
@@ -101,8 +107,9 @@ def seen_by_services(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/usr/bin/env")
 
 
-def unit(kind: str, spec: Spec) -> str:
-    return Systemd(spec.folder if kind == "user" else None).text(spec)
+def unit(kind: str, program: Path = PROGRAM, config: Path = CONFIG) -> str:
+    command = (str(program), "serve", "--config", str(config))
+    return Systemd(kind == "system").text(command, settings(60))
 
 
 def verified(folder: Path, *arguments: str) -> None:
@@ -122,11 +129,13 @@ def verified(folder: Path, *arguments: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["user", "system"])
-def test_a_unit_that_systemd_takes(kind: str, tmp_path: Path) -> None:
+def test_a_unit_that_systemd_takes(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = program_at(tmp_path / "R&D <1> 100% $HOME" / "mlx-stack-proxy")
-    folder = tmp_path / "with blanks 5%"
-    folder.mkdir()
-    text = unit(kind, spec(folder, program=program, config=tmp_path / ODD))
+    monkeypatch.setenv("HOME", str(tmp_path / "with blanks 5%"))
+    (tmp_path / "with blanks 5%" / ".mlx-stack").mkdir(parents=True)
+    text = unit(kind, program, tmp_path / ODD)
     file = tmp_path / "units" / UNIT
     file.parent.mkdir()
     file.write_text(text)
@@ -146,24 +155,26 @@ def sandbox_of(manager: Systemd) -> Path:
 
 
 @pytest.mark.usefixtures("no_programs")
-def test_the_sandbox_of_a_user_is_one_that_systemd_takes(tmp_path: Path) -> None:
-    manager = Systemd(tmp_path / "units")
+def test_the_sandbox_of_a_user_is_one_that_systemd_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home 5%"))
+    manager = Systemd(False)
     manager.sandboxed = True
-    folder = tmp_path / "state 5%"
     program = program_at(tmp_path / "mlx-stack-proxy")
     elsewhere = tmp_path / "failures"  # wherever the state and captured failures go
-    manager.install(spec(folder, program=program, kept_in=(folder, elsewhere)))
+    manager.install((str(program), "serve"), settings(failures=elsewhere))
     lines = sandbox_of(manager).read_text().splitlines()
-    assert f'ReadWritePaths="{tmp_path}/state 5%%" {elsewhere}' in lines
+    assert f'ReadWritePaths="{tmp_path}/home 5%%/.mlx-stack" {elsewhere}' in lines
     assert "PrivateUsers=yes" in lines
-    assert folder.is_dir() and elsewhere.is_dir()
+    assert manager.folder.is_dir() and elsewhere.is_dir()
     verified(manager.definition.parent, "--user", str(manager.definition))
 
 
-def test_the_system_unit_keeps_captured_failures_where_it_may_write(tmp_path: Path) -> None:
+def test_the_system_unit_keeps_captured_failures_where_it_may_write() -> None:
     variable = "MLX_STACK_OBSERVABILITY__CAPTURE_PATH"
     line = f"Environment={variable}=/var/lib/mlx-stack-proxy/failures"
-    assert line in unit("system", spec(tmp_path)).splitlines()
+    assert line in unit("system").splitlines()
 
 
 def lines_of(text: str) -> dict[str, str]:
@@ -172,13 +183,15 @@ def lines_of(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["user", "system"])
-def test_a_unit_says_what_it_should(kind: str, tmp_path: Path) -> None:
-    said = lines_of(unit(kind, spec(tmp_path, stop_seconds=75)))
+def test_a_unit_says_what_it_should(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    said = lines_of(unit(kind))
     assert said["ExecStart"] == (
         "/opt/mlx-stack-proxy/bin/mlx-stack-proxy serve --config /etc/mlx-stack-proxy/config.yaml"
     )
     assert said["ExecReload"] == "/bin/kill -HUP $MAINPID"
-    assert said["EnvironmentFile"] == f"-{tmp_path}/service.env"
+    folder = "/home/ada/.mlx-stack" if kind == "user" else "/etc/mlx-stack-proxy"
+    assert said["EnvironmentFile"] == f"-{folder}/service.env"
     assert said["TimeoutStopSec"] == "75"
     assert said["Restart"] == "always"
     assert said["NoNewPrivileges"] == "yes"
@@ -199,15 +212,15 @@ def test_the_units_leave_the_memory_pressure_to_be_read() -> None:
 def test_a_program_with_quotes_in_its_path_is_refused(tmp_path: Path) -> None:
     for name in ("it's", 'a"b', "a\\b"):
         with pytest.raises(CommandError, match="quotes"):
-            unit("user", spec(tmp_path, program=tmp_path / name))
+            unit("user", tmp_path / name)
 
 
-def test_a_system_unit_is_refused_what_it_could_not_see(tmp_path: Path) -> None:
+def test_a_system_unit_is_refused_what_it_could_not_see() -> None:
     for place in ("/home/ada/bin/mlx-stack-proxy", "/root/.local/bin/mlx-stack-proxy"):
         with pytest.raises(CommandError, match=r"does not see.*--user"):
-            unit("system", spec(tmp_path, program=Path(place)))
+            unit("system", Path(place))
     with pytest.raises(CommandError, match=r"/home/ada/config.yaml is below /home"):
-        unit("system", spec(tmp_path, config=Path("/home/ada/config.yaml")))
+        unit("system", config=Path("/home/ada/config.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -237,8 +250,8 @@ def test_a_kernel_without_namespaces_gets_a_unit_without_them(
     (tmp_path / "kernel").write_text(said)
     files = {tmp_path / "missing": "1", tmp_path / "kernel": "0"}
     monkeypatch.setattr(managers, "NO_NAMESPACES", files)
-    manager = Systemd(tmp_path / "units")
-    manager.install(spec(tmp_path))
+    manager = Systemd(False)
+    manager.install(COMMAND, settings())
     refused = said == "0\n"
     assert manager.definition.exists() and sandbox_of(manager).exists() is not refused
     assert any("namespaces" in note for note in manager.notes) is refused

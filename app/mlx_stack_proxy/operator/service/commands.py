@@ -13,9 +13,7 @@ from ...settings_source import CONFIG_VARIABLE, find_file, load
 from .. import CommandError
 from ..workers import check_servable
 from . import env_file
-from .managers import Launchd, Spec, Systemd
-
-STOP_MARGIN_SECONDS = 15  # for the end itself, after the grace for running exchanges
+from .managers import Launchd, Systemd
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +22,7 @@ def add_service(parser: argparse.ArgumentParser) -> None:
         ("install", _install, "install the service and start it, now and at each boot"),
         ("uninstall", _uninstall, "stop and remove the service; configuration and data stay"),
         ("restart", _restart, "stop the service cleanly and start it again"),
-        ("status", _status, "show the service's state"),
+        ("status", lambda args: manager(args.system).status(), "show the service's state"),
         ("logs", _logs, "show the service's log"),
     ):
         action = actions.add_parser(name, help=text)
@@ -54,19 +52,10 @@ def manager(system: bool, dry: bool = False, platform: str = sys.platform) -> La
     if platform == "darwin":
         if system:
             raise CommandError("on macOS the service is the user's own: leave --system out")
-        return Launchd(Path.home(), _folder(system), dry)
+        return Launchd(dry)
     if not platform.startswith("linux"):
         raise CommandError(f"no service manager is known for {platform}: only launchd and systemd")
-    config_home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    return Systemd(None if system else config_home / "systemd" / "user", dry)
-
-
-def _folder(system: bool) -> Path:
-    return Path("/var/lib/mlx-stack-proxy") if system else Path.home() / ".mlx-stack"
-
-
-def _env_file(system: bool) -> Path:
-    return (Path("/etc/mlx-stack-proxy") if system else _folder(system)) / "service.env"
+    return Systemd(system, dry)
 
 
 def program() -> Path:
@@ -94,32 +83,22 @@ def needed_variables(settings: Settings, environ: Mapping[str, str]) -> dict[str
 def _install(args: argparse.Namespace) -> int:
     settings = load(args.config)
     check_servable(settings)  # `serve` would refuse it
-    service, folder = manager(args.system, args.dry_run), _folder(args.system)
+    service = manager(args.system, args.dry_run)
     file = find_file(args.config, os.environ)  # None: the defaults, or config.yaml in its folder
-    spec = Spec(
-        (str(program()), "serve", *(("--config", str(file.resolve())) if file else ())),
-        folder=folder,
-        kept_in=(
-            Path(settings.state.path).expanduser().absolute().parent,
-            Path(settings.observability.capture_path).expanduser().absolute(),
-        ),
-        env_file=_env_file(args.system),
-        stop_seconds=int(settings.server.shutdown_grace_seconds) + STOP_MARGIN_SECONDS,
-        health_url=f"{settings.server.url}/health",
-    )
-    service.text(spec)  # raises what stands in the way, before anything is done
+    command = [str(program()), "serve", *(("--config", str(file.resolve())) if file else ())]
+    service.text(command, settings)  # raises what stands in the way, before anything is done
     notes, variables = [*service.notes], needed_variables(settings, os.environ)
-    if spec.env_file.exists():  # it is never overwritten
-        there = env_file.read(spec.env_file)
+    if service.env_file.exists():  # it is never overwritten
+        there = env_file.read(service.env_file)
         lacking = [n for n, value in variables.items() if value is not None and n not in there]
-        notes += [f"{spec.env_file} is left as it is, and lacks {name}" for name in lacking]
+        notes += [f"{service.env_file} is left as it is, and lacks {name}" for name in lacking]
     else:
-        service.make_folder(spec.env_file.parent, 0o755 if args.system else 0o700)
+        service.make_folder(service.env_file.parent, 0o755 if args.system else 0o700)
         texts = [env_file.text_of(variables, hide) for hide in (False, True)]
-        service.write(spec.env_file, texts[0], 0o600, texts[1])
-    service.install(spec)
+        service.write(service.env_file, texts[0], 0o600, texts[1])
+    service.install(command, settings)
     if file is None:
-        notes.append(f"no configuration file: the defaults, or {folder}/config.yaml")
+        notes.append(f"no configuration file: the defaults, or {service.folder}/config.yaml")
     if not args.dry_run:
         print(f"installed, and it serves: {service.definition}")
     for note in notes:
@@ -144,19 +123,14 @@ def _restart(args: argparse.Namespace) -> int:
     if command is None:
         raise CommandError(f"none is installed: {service.definition} is not there")
     config = command[command.index("--config") + 1] if "--config" in command else None
-    variables = _env_file(args.system)
-    environ = env_file.read(variables) if variables.exists() else {}
+    environ = env_file.read(service.env_file) if service.env_file.exists() else {}
     # Before the restart: a configuration that can't serve must not stop a proxy that does.
-    settings = load(config, environ, _folder(args.system))
+    settings = load(config, environ, service.folder)
     check_servable(settings)
-    service.restart(f"{settings.server.url}/health")
+    service.restart(settings)
     if not args.dry_run:
         print("restarted, and it serves")
     return 0
-
-
-def _status(args: argparse.Namespace) -> int:
-    return manager(args.system).status()
 
 
 def _logs(args: argparse.Namespace) -> int:

@@ -14,16 +14,17 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
 import httpx
-from msgspec import Struct
 
+from ...settings import Settings
 from .. import CommandError, deploy_path, replace_file
 
+STOP_MARGIN_SECONDS = 15  # for the end itself, after the grace for running exchanges
 PAUSE_SECONDS = 0.5  # between two looks or tries
 LABEL = "com.mlx-stack.proxy"
 TRIES = 5  # `bootstrap` fails with `Input/output error` while the old service still ends
@@ -46,25 +47,20 @@ _NO_SYSTEMD = (
 _NO_USERS_SYSTEMD = f"{_NO_SYSTEMD}. After `su` yours isn't reached: log in as the user itself"
 
 
-class Spec(Struct, frozen=True):
-    """The service's command, files and limits."""
-
-    command: tuple[str, ...]  # without the options that only one of the managers adds
-    folder: Path  # the working folder
-    kept_in: tuple[Path, ...]  # the folders of the state file and of captured failures
-    env_file: Path
-    stop_seconds: int  # how long the manager waits for the end before it kills
-    health_url: str  # answers once the proxy serves
-
-
 class Manager:
-    """The steps that a manager of services takes. ``dry``: each is printed and not taken."""
+    """The steps that a manager of services takes. ``dry``: each is printed and not taken.
+
+    ``system``: for a service of the machine, in place of the user's own.
+    """
 
     definition: Path
     notes: tuple[str, ...] = ()  # what the user should know about the installed service
 
-    def __init__(self, dry: bool = False) -> None:
+    def __init__(self, system: bool, dry: bool = False) -> None:
         self._dry = dry
+        # The working folder, and the file with the service's environment variables.
+        self.folder = Path("/var/lib/mlx-stack-proxy") if system else Path.home() / ".mlx-stack"
+        self.env_file = (Path("/etc/mlx-stack-proxy") if system else self.folder) / "service.env"
 
     def make_folder(self, path: Path, mode: int = 0o700) -> None:
         if not self._printed(f"# make the folder {path} (mode {mode:04o}), if it does not exist"):
@@ -130,33 +126,38 @@ def answers(url: str) -> bool:
         return False
 
 
+def stop_seconds(settings: Settings) -> str:
+    """Return how long the manager waits for the end before it kills."""
+    return str(int(settings.server.shutdown_grace_seconds) + STOP_MARGIN_SECONDS)
+
+
 class Launchd(Manager):
-    """The proxy as a user agent (macOS). ``folder``: where the log is kept, in ``logs/``.
+    """The proxy as a user agent (macOS).
 
     launchd reads a definition only when it loads it, and ``bootout`` returns before the service is
     gone. So each change stops the service, waits until launchd no longer has it, loads it again,
     and waits until the proxy answers at its health URL, since launchd can't tell that it serves.
     """
 
-    def __init__(self, home: Path, folder: Path, dry: bool = False) -> None:
-        super().__init__(dry)
-        self.definition = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
-        self._log = folder / "logs" / "proxy.log"
+    def __init__(self, dry: bool = False) -> None:
+        super().__init__(False, dry)
+        self.definition = Path.home() / "Library" / "LaunchAgents" / f"{LABEL}.plist"
+        self._log = self.folder / "logs" / "proxy.log"
         kept = "the proxy rotates it itself, at 10 MB, and keeps five"
         self.notes = (f"the log is {self._log}; {kept}",)
         self._domain = f"gui/{os.getuid()}"
         self._target = f"{self._domain}/{LABEL}"
 
-    def install(self, spec: Spec) -> None:
+    def install(self, command: Sequence[str], settings: Settings) -> None:
         """Install and start the service, replacing an old one. Raises :class:`CommandError`."""
         self.make_folder(self._log.parent)
         self._stop()
-        self.write(self.definition, self.text(spec))
-        self._start(spec.health_url)
+        self.write(self.definition, self.text(command, settings))
+        self._start(settings)
 
-    def restart(self, health_url: str) -> None:
+    def restart(self, settings: Settings) -> None:
         self._stop()
-        self._start(health_url)
+        self._start(settings)
 
     def uninstall(self) -> None:
         self._stop()
@@ -170,7 +171,8 @@ class Launchd(Manager):
         if not self.until(f"{LABEL} is gone", lambda: run(*query, silent=True) != 0, seconds):
             raise CommandError(f"launchd still has {LABEL} after {seconds} s")
 
-    def _start(self, url: str) -> None:
+    def _start(self, settings: Settings) -> None:
+        url = f"{settings.server.url}/health"
         if not self.until(f"nothing answers at {url}", lambda: not answers(url), 0):
             raise CommandError(f"{url} answers, though the service is stopped: another process?")
         enable = ("launchctl", "enable", self._target)
@@ -187,16 +189,16 @@ class Launchd(Manager):
             self.logs(20, follow=False)
             raise CommandError(f"it does not answer at {url} after {START_SECONDS:g} s")
 
-    def text(self, spec: Spec) -> str:
-        options = ("--env-file", str(spec.env_file), "--log-file", str(self._log))
+    def text(self, command: Sequence[str], settings: Settings) -> str:
+        options = ("--env-file", str(self.env_file), "--log-file", str(self._log))
         # launchd restarts a service that fails, which is useless if its configuration is wrong.
-        words = [*spec.command, *options, "--config-error-exit", "0"]
+        words = [*command, *options, "--config-error-exit", "0"]
         return filled(
             f"launchd/{LABEL}.plist",
             ARGUMENTS="\n    ".join(f"<string>{escape(word)}</string>" for word in words),
-            FOLDER=escape(str(spec.folder)),
+            FOLDER=escape(str(self.folder)),
             LOG=escape(str(self._log)),
-            STOP_SECONDS=str(spec.stop_seconds),
+            STOP_SECONDS=stop_seconds(settings),
         )
 
     def command(self) -> list[str] | None:
@@ -216,16 +218,17 @@ class Launchd(Manager):
 
 
 class Systemd(Manager):
-    """The proxy as a unit (Linux). ``units``: the folder of the user's units; None: the machine's.
+    """The proxy as a unit (Linux), the machine's or the user's.
 
     A user's unit gets its sandbox in a drop-in of its own, because some kernels let no user make
     the namespaces it needs.
     """
 
-    def __init__(self, units: Path | None, dry: bool = False) -> None:
-        super().__init__(dry)
-        self._user = units is not None
-        self.definition = (units or SYSTEM_UNITS) / UNIT
+    def __init__(self, system: bool, dry: bool = False) -> None:
+        super().__init__(system, dry)
+        self._user = not system
+        config_home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+        self.definition = (SYSTEM_UNITS if system else config_home / "systemd" / "user") / UNIT
         self._systemctl = ("systemctl", *(("--user",) if self._user else ()))
         self._sandbox = self.definition.with_name(f"{UNIT}.d") / "sandbox.conf"
         # This file says that we enabled lingering. It may lie here: systemd reads only *.conf.
@@ -241,11 +244,14 @@ class Systemd(Manager):
             lacks = "this kernel lets users make no namespaces: without ProtectSystem and the rest"
             self.notes = (f"{lacks} of deploy/systemd/user/sandbox.conf (docs/install.md)",)
 
-    def install(self, spec: Spec) -> None:
+    def install(self, command: Sequence[str], settings: Settings) -> None:
         """Write, enable and start the unit. Raises :class:`CommandError`."""
         if self._user:
-            outside = [path for path in spec.kept_in if not path.is_relative_to(spec.folder)]
-            writable = list(dict.fromkeys((spec.folder, *outside)))
+            state, failures = settings.state.path, settings.observability.capture_path
+            kept_in = [Path(name).expanduser().absolute() for name in (state, failures)]
+            kept_in[0] = kept_in[0].parent
+            outside = [path for path in kept_in if not path.is_relative_to(self.folder)]
+            writable = list(dict.fromkeys((self.folder, *outside)))
             for path in writable:
                 self.make_folder(path)
             if self.sandboxed:
@@ -253,7 +259,7 @@ class Systemd(Manager):
                 self.write(self._sandbox, filled("systemd/user/sandbox.conf", WRITABLE=places))
             else:
                 self.remove(self._sandbox)
-        self.write(self.definition, self.text(spec))
+        self.write(self.definition, self.text(command, settings))
         for words in (("daemon-reload",), ("enable", UNIT)):
             if not self.runs(*self._systemctl, *words):
                 hint = _NO_USERS_SYSTEMD if self._user else _NO_SYSTEMD
@@ -265,9 +271,9 @@ class Systemd(Manager):
         if not lingers and self.runs("loginctl", "enable-linger", user):
             text = f"`service install` let {user} linger; `service uninstall` ends that.\n"
             self.write(self._linger_mark, text)
-        self.restart(spec.health_url)
+        self.restart(settings)
 
-    def restart(self, _: str) -> None:
+    def restart(self, _: Settings) -> None:
         """Restart the unit; systemd waits until the proxy says that it serves (``Type=notify``).
 
         Raises :class:`CommandError` if the proxy doesn't start.
@@ -285,14 +291,13 @@ class Systemd(Manager):
             self.remove(path)
         self.runs(*self._systemctl, "daemon-reload")
 
-    def text(self, spec: Spec) -> str:
+    def text(self, command: Sequence[str], settings: Settings) -> str:
         """Return the unit. Raises :class:`CommandError` for a path that systemd can't hold."""
-        program, *arguments = spec.command
+        program, *arguments = command
         if re.search(r"[\"'\\]", program):
             raise CommandError(f"{program}: systemd runs no program whose path has quotes in it")
-        for word in (
-            () if self._user else (program, str(Path(sys.executable).resolve()), *arguments)
-        ):
+        seen = () if self._user else (program, str(Path(sys.executable).resolve()), *arguments)
+        for word in seen:
             if place := next((one for one in _HIDDEN if Path(word).is_relative_to(one)), None):
                 raise CommandError(
                     f"{word} is below {place}, which a system service does not see: "
@@ -302,9 +307,9 @@ class Systemd(Manager):
             f"systemd/{'user' if self._user else 'system'}/{UNIT}",
             COMMAND=" ".join([quoted(program), *(quoted(a, argument=True) for a in arguments)]),
             # In these two settings the path ends with the line: spaces need no quotes.
-            ENV_FILE=str(spec.env_file).replace("%", "%%"),
-            FOLDER=str(spec.folder).replace("%", "%%"),
-            STOP_SECONDS=str(spec.stop_seconds),
+            ENV_FILE=str(self.env_file).replace("%", "%%"),
+            FOLDER=str(self.folder).replace("%", "%%"),
+            STOP_SECONDS=stop_seconds(settings),
         )
 
     def command(self) -> list[str] | None:
