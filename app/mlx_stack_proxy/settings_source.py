@@ -283,7 +283,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             problems.append(f"environment variable {key}: {hint}")
             continue
         try:
-            _Environment({key: value})()  # one by one, because its errors don't name the variable
+            _nested({key: value})  # one by one, because its errors don't name the variable
         except (ValueError, BaseSettingsError) as error:
             problems.append(
                 f"environment variable {key}: a list or a mapping must be JSON: "
@@ -291,7 +291,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             )
     if problems:
         raise SettingsError(problems, "environment")
-    return _Environment(variables)()
+    return _nested(variables)
 
 
 # pydantic-settings' reader needs a BaseSettings class. `Settings` is none; this one has its keys.
@@ -302,17 +302,11 @@ _Keys: type[BaseSettings] = create_model(
 )
 
 
-class _Environment(EnvSettingsSource):
-    """pydantic-settings' reader of the environment, given a mapping instead of ``os.environ``."""
-
-    def __init__(self, environ: Mapping[str, str]) -> None:
-        self._variables = {key.lower(): value for key, value in environ.items()}
-        super().__init__(
-            _Keys, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, case_sensitive=False
-        )
-
-    def _load_env_vars(self) -> Mapping[str, str | None]:
-        return self._variables
+def _nested(variables: Mapping[str, str]) -> dict[str, Any]:
+    """Return the variables in the file's shape. Raises as pydantic-settings' reader does."""
+    reader = EnvSettingsSource(_Keys, env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER)
+    reader.env_vars = {key.lower(): value for key, value in variables.items()}
+    return reader()
 
 
 def _merge(weaker: Mapping[str, Any], stronger: Mapping[str, Any]) -> dict[str, Any]:

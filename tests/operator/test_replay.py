@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from mlx_stack_proxy import tool_validation
 from mlx_stack_proxy.driver.rules import GO_ON
@@ -43,7 +44,7 @@ def settings(**rules: Any) -> Settings:
 
 def replayed(*records: Any, **rules: Any) -> list[Json]:
     source = [r if isinstance(r, bytes) else json.dumps(r).encode() for r in records]
-    return [one.as_dict() for one in Replay(settings(**rules)).lines(source)]
+    return [to_builtins(one) for one in Replay(settings(**rules)).lines(source)]
 
 
 def record(reply: Json, **more: Any) -> Json:

@@ -25,7 +25,7 @@ from typing import Any
 import orjson
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from .. import stages
@@ -63,8 +63,8 @@ class BadRecord(ValueError):
     """A line is not a valid record; the message says why."""
 
 
-class Replayed(Struct, frozen=True):
-    """What the proxy would have done with one record."""
+class Replayed(Struct, frozen=True, omit_defaults=True):
+    """What the proxy would have done with one record. As JSON it has no empty fields."""
 
     line: int  # its number in the file, from 1
     action: str  # DELIVERED, REPAIRED, RESCUED, RETRIED, FAILED, or UNREADABLE: not a record
@@ -80,11 +80,6 @@ class Replayed(Struct, frozen=True):
     verdict: dict[str, Any] | None = None  # as of ``failures.as_data``
     differs: str = ""  # the recorded verdict, if it is another than `verdict`
     reply: dict[str, Any] | None = None  # the completion that would have been delivered
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the outcome for JSON, without the fields that are empty."""
-        named = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {k: v for k, v in named.items() if v not in ("", (), None)}
 
     def __str__(self) -> str:
         repairs = ", ".join(self.repairs)
@@ -365,7 +360,7 @@ def run(args: argparse.Namespace) -> int:
     with source:
         for outcome in Replay(settings).lines(source):
             outcomes.append(replace(outcome, reply=None))
-            json_line = json.dumps(outcome.as_dict(), ensure_ascii=False)
+            json_line = json.dumps(to_builtins(outcome), ensure_ascii=False)
             text = json_line if args.json else "\n".join(map(printable, str(outcome).split("\n")))
             print(text.encode("utf-8", "replace").decode())
     total = summary(outcomes)

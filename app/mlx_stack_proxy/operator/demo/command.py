@@ -33,7 +33,7 @@ from .. import WIDTH, CommandError
 from ..local_stack.configs import KEY_VARIABLE, SERVED_MODEL
 from ..local_stack.run_directory import PROXY_CONFIG, running_at, take_key
 from ..remote import report
-from ..remote.client import MAX_ANSWER, PLAIN, Json, NoAnswer, add_url, read, remote_of
+from ..remote.client import PLAIN, Json, NoAnswer, add_url, read, remote_of
 
 AGENT = "demo"  # the agent's name, by which the proxy counts and reports
 WEAKEST = "fast"  # the weakest of the demo tiers
@@ -147,7 +147,7 @@ def _ask(
     url, began = f"{server.url}/v1/chat/completions", time.monotonic()
     try:
         with client.stream("POST", url, json=body, headers=headers) as answer:
-            content = read(answer, MAX_ANSWER)
+            content = read(answer)
         if answer.is_error:
             written, wrong = content[:2000].decode(errors="replace"), f"status {answer.status_code}"
             if answer.status_code in _NOT_ASKED:

@@ -28,7 +28,6 @@ from .. import CommandError, print_error
 
 Json = dict[str, Any]
 MAX_ANSWER = 64 * 1024 * 1024  # bytes: a page of 1,000 events has a few
-MAX_REFUSAL = 64 * 1024
 PLAIN = {"Accept-Encoding": "identity"}  # so that no packed answer grows without bounds
 SECONDS = 5.0  # how long the proxy may be silent before we give up
 
@@ -87,13 +86,13 @@ def with_zone(text: str) -> str:
         return text
 
 
-def read(answer: httpx.Response, limit: int) -> bytes:
-    """Return an answer's body as it came. Raises ``ValueError`` if it has over ``limit`` bytes."""
+def read(answer: httpx.Response) -> bytes:
+    """Return an answer's body as it came. Raises ``ValueError`` if it exceeds ``MAX_ANSWER``."""
     body = bytearray()
     for piece in answer.iter_raw():
         body += piece
-        if len(body) > limit:
-            raise ValueError(f"an answer of more than {limit:,} bytes")
+        if len(body) > MAX_ANSWER:
+            raise ValueError(f"an answer of more than {MAX_ANSWER:,} bytes")
     return bytes(body)
 
 
@@ -124,7 +123,7 @@ class Remote:
         """Ask ``/mlx-stack/PATH`` and return the answer's JSON object. Raises :class:`NoAnswer`."""
         with self.open(path, query, method) as answer:
             try:
-                parsed = json.loads(read(answer, MAX_ANSWER))
+                parsed = json.loads(read(answer))
                 if isinstance(parsed, dict):
                     return parsed
                 raise ValueError("its answer is not a JSON object")
@@ -159,7 +158,7 @@ class Remote:
     def _refusal(self, answer: httpx.Response, url: str) -> NoAnswer:
         """Return the error of an error response, with the proxy's message if the body has one."""
         try:
-            message = str(json.loads(read(answer, MAX_REFUSAL))["error"]["message"])
+            message = str(json.loads(read(answer))["error"]["message"])
         except (ValueError, KeyError, TypeError, RecursionError):
             message = f"{url} answers with status {answer.status_code}"
         if answer.status_code == 401 and self._withheld:

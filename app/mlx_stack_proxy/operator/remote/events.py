@@ -22,8 +22,6 @@ PATIENCE = 45.0  # seconds of silence in a stream; the proxy sends three keepali
 RETRY_SECONDS = 1.0  # before a stream that has ended is opened again
 MAX_EVENT = 4 * 1024 * 1024  # bytes
 PAGE = 1000  # the most events in one answer
-_LEFT_OUT = ("pattern",)  # details that aren't shown: a digest means nothing to a reader
-_SAID_BY_KIND = {"action": ("warning", "circuit_break")}  # values that the event's kind implies
 _HEAD = ["session", "agent", "turns", "used", "limit", "tier", "last seen", "last request"]
 
 
@@ -147,11 +145,11 @@ def _detail(event: Json) -> str:
         return f"{detail['from']} > {detail['to']}, {detail[why]}"
     if event["kind"] == "exhausted":
         detail["attempts"] = len(detail.get("attempts") or ())
-    return " ".join(
-        f"{name}={_short(value)}"
-        for name, value in detail.items()
-        if name not in _LEFT_OUT and value not in (None, "", [], *_SAID_BY_KIND.get(name, ()))
-    )
+    detail.pop("pattern", None)  # a digest means nothing to a reader
+    if detail.get("action") in ("warning", "circuit_break"):  # the event's kind says as much
+        del detail["action"]
+    parts = [f"{k}={_short(value)}" for k, value in detail.items() if value not in (None, "", [])]
+    return " ".join(parts)
 
 
 def _short(value: Any) -> str:

@@ -40,7 +40,13 @@ def read(path: Path) -> dict[str, str]:
             name, equals, value = line.partition("=")
             if not equals or not _NAME.fullmatch(name.strip()):
                 raise SettingsError([f"line {number} is not NAME=value"], str(path))
-            variables[name.strip()] = _value(value.strip())
+            value = value.strip()
+            quote = value[0] if len(value) > 1 and value[0] == value[-1] else ""
+            if quote == '"':
+                value = _ESCAPED.sub(r"\1", value[1:-1])
+            elif quote == "'":
+                value = value[1:-1]
+            variables[name.strip()] = value
     return variables
 
 
@@ -48,14 +54,6 @@ def put_into(environ: MutableMapping[str, str], path: Path) -> None:
     """Set those of the file's variables that aren't set yet. Raises as :func:`read`."""
     for name, value in read(path).items():
         environ.setdefault(name, value)
-
-
-def _value(text: str) -> str:
-    if len(text) > 1 and text[0] == text[-1] == '"':
-        return _ESCAPED.sub(r"\1", text[1:-1])
-    if len(text) > 1 and text[0] == text[-1] == "'":
-        return text[1:-1]
-    return text
 
 
 def text_of(variables: Mapping[str, str | None], hide: bool = False) -> str:
