@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 import yaml
 
-from mlx_stack_proxy.operator.local_stack import children, configs
+from mlx_stack_proxy.operator.local_stack import children
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.support.ports import free_port
@@ -214,8 +214,8 @@ def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
     if importlib.util.find_spec("litellm") is None:
         return None
     port, run = free_port(), RunDirectory(folder / "litellm")
-    configs.write_yaml(
-        run.litellm_config, configs.litellm_config([LocalTier("fast", "fast", upstream, False)])
+    children.write_yaml(
+        run.litellm_config, children.litellm_config([LocalTier("fast", "fast", upstream, False)])
     )
     spec = children.litellm(port, key, run)
     server = start("LiteLLM", port, spec.command, folder, **spec.environment)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import yaml
 
-from mlx_stack_proxy.section import keys_of
+from mlx_stack_proxy.setting_types import keys_of
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings, TierSettings
 from mlx_stack_proxy.settings_source import from_mapping
 

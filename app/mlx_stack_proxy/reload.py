@@ -23,7 +23,7 @@ from msgspec import Struct, structs
 
 from . import log, settings_source, tasks
 from .daemon_threads import DaemonThreads
-from .section import keys_of
+from .setting_types import keys_of
 from .settings import Settings
 from .settings_source import SettingsError, Sources
 

@@ -1,4 +1,8 @@
-"""The types of the settings' values: what each accepts, and how a refusal is worded.
+"""What settings are made of: the decorator of a section, and the types of its values.
+
+A section is a frozen dataclass that pydantic checks, and no ``BaseModel``: that defines
+``__getattr__``, which makes reading an attribute ten times as slow (CPython 3.11), and a request
+reads dozens.
 
 Each type is an ``Annotated`` for pydantic. Its ``Field`` is what ``config.schema.json`` shows; the
 validators next to it check what a schema can't say, and raise ``ValueError`` with a sentence for
@@ -10,11 +14,32 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final, Literal, TypeVar, dataclass_transform
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass
+from pydantic.fields import FieldInfo
+
+_T = TypeVar("_T")
+_STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(Field,))
+def section(cls: type[_T]) -> type[_T]:
+    """Make a class a section of the settings: strict, frozen, with keyword arguments only.
+
+    A key whose default is a ``Field(…)`` must set ``kw_only=True`` itself: pydantic would put it
+    before all others, in the schema and in ``check --settings``.
+    """
+    return dataclass(config=_STRICT, frozen=True, slots=True, kw_only=True)(cls)  # type: ignore[return-value]
+
+
+def keys_of(kind: Any) -> Mapping[str, FieldInfo]:
+    """Return the keys of a section's class in their order; of any other type, an empty mapping."""
+    fields: Mapping[str, FieldInfo] = getattr(kind, "__pydantic_fields__", {})
+    return fields
 
 
 def _number(value: object) -> object:

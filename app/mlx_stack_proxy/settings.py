@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from .section import section
 from .setting_types import (
     AllowedHost,
     ApiKey,
@@ -34,6 +33,7 @@ from .setting_types import (
     TierName,
     TimeOfDay,
     WebhookUrl,
+    section,
     unknown_name,
     without_v1,
 )

@@ -22,8 +22,7 @@ from pydantic import ValidationError, create_model
 from pydantic_settings import BaseSettings, EnvSettingsSource
 from pydantic_settings import SettingsError as BaseSettingsError
 
-from .section import keys_of
-from .setting_types import FORMS, nearest, unknown_name
+from .setting_types import FORMS, keys_of, nearest, unknown_name
 from .settings import CLOUD_TIER, DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Settings
 from .settings_retired import renamed, without_retired
 

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from benchmarks import servers
-from mlx_stack_proxy.operator.local_stack import children, configs
-from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
+from mlx_stack_proxy.operator.local_stack import children
+from mlx_stack_proxy.operator.local_stack.run_directory import KEY_VARIABLE, RunDirectory
 from mlx_stack_proxy.operator.local_stack.supervisor import Console, Supervisor
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier, chosen_tiers
 from tests.support.ports import free_port
@@ -59,7 +59,7 @@ async def litellm_before(
     """LiteLLM before the tiers' model servers, started as `mlx-stack-proxy up` starts them."""
     key = f"sk-{secrets.token_urlsafe(32)}"
     run = RunDirectory(folder)
-    configs.write_yaml(run.litellm_config, configs.litellm_config(tiers))
+    children.write_yaml(run.litellm_config, children.litellm_config(tiers))
     specs = [children.litellm(port, key, run)]
     specs += [model_server(tier, run) for tier in tiers]
     try:
@@ -94,7 +94,7 @@ async def proxy(
     """
     config: dict[str, Any] = {
         "server": {"api_keys": ["*"]},
-        "upstream": {"base_url": upstream, "api_key_env": configs.KEY_VARIABLE},
+        "upstream": {"base_url": upstream, "api_key_env": KEY_VARIABLE},
         "tiers": {tier: _tier(model, backend, faults=faults) for tier, model in models.items()},
         "reliability": {
             "escalation": {"chain": list(models)},
@@ -102,7 +102,7 @@ async def proxy(
         },
         "state": {"backend": "memory"},
     }
-    key = {configs.KEY_VARIABLE: backend.key}
+    key = {KEY_VARIABLE: backend.key}
     await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
     server = await asyncio.to_thread(servers.serve, config, folder, **key)
     try:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from benchmarks import servers
-from mlx_stack_proxy.operator.local_stack import configs
+from mlx_stack_proxy.operator.local_stack import children
+from mlx_stack_proxy.operator.local_stack.run_directory import KEY_VARIABLE
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.faults.litellm import LiteLLM
 from tests.support.ports import free_port
@@ -36,7 +37,7 @@ class ScriptedStack:
         self.litellm = LiteLLM(folder / "litellm", first + 1, ports)
         self._tiers = [LocalTier(name, name, port, False) for name, port in ports.items()]
         state = folder / "state.db"
-        self._settings = configs.proxy_config(self._tiers, first, first + 1, state)
+        self._settings = children.proxy_config(self._tiers, first, first + 1, state)
         for tier in self._settings["tiers"].values():
             del tier["health_url"]  # a scripted server has none
             tier.update(of_tiers)
@@ -45,7 +46,7 @@ class ScriptedStack:
     async def __aenter__(self) -> Self:
         await asyncio.gather(*(server.listen() for server in self._servers))
         await asyncio.to_thread(self.litellm.wait_ready)
-        key = {configs.KEY_VARIABLE: self.litellm.key}
+        key = {KEY_VARIABLE: self.litellm.key}
         self._proxy = await asyncio.to_thread(servers.serve, self._settings, self._folder, **key)
         return self
 

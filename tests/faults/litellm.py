@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from mlx_stack_proxy.operator.local_stack import children, configs
+from mlx_stack_proxy.operator.local_stack import children
 from mlx_stack_proxy.operator.local_stack.guarded_process import Lifeline, guarded
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
@@ -42,15 +42,15 @@ class LiteLLM:
         directory = RunDirectory(run_dir)
         self._lifeline = Lifeline()  # it ends with us, however we end
         tiers = [LocalTier(name, name, at, False) for name, at in ports.items()]
-        config = {**configs.litellm_config(tiers), **(changes or {})}
-        layer = [configs.CALLBACK] if inside is not None else []
+        config = {**children.litellm_config(tiers), **(changes or {})}
+        layer = [children.CALLBACK] if inside is not None else []
         litellm_settings = dict(config["litellm_settings"])
         config["litellm_settings"] = litellm_settings
         litellm_settings["callbacks"] = ["prometheus", *layer, "hooks.hooks"]
         shutil.copy(Path(__file__).with_name("hooks.py"), run_dir)
         if inside is not None:
-            configs.write_yaml(directory.proxy_config, dict(inside))
-        configs.write_yaml(directory.litellm_config, config)
+            children.write_yaml(directory.proxy_config, dict(inside))
+        children.write_yaml(directory.litellm_config, config)
         self._spec = children.litellm(port, self.key, directory)
         self.log = self._spec.log_file
         self.process = self._start()

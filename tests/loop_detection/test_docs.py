@@ -10,7 +10,7 @@ import yaml
 
 from mlx_stack_proxy.loop_detection.detectors import DETECTORS
 from mlx_stack_proxy.loop_detection.repetition import NUMBERS
-from mlx_stack_proxy.section import keys_of
+from mlx_stack_proxy.setting_types import keys_of
 from mlx_stack_proxy.settings import (
     DEFAULT_TIERS,
     LoopDetectionSettings,

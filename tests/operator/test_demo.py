@@ -12,7 +12,7 @@ from httpx import Response
 
 from mlx_stack_proxy.operator import cli
 from mlx_stack_proxy.operator.demo.command import judged, model_server
-from mlx_stack_proxy.operator.local_stack.configs import proxy_config, write_yaml
+from mlx_stack_proxy.operator.local_stack.children import proxy_config, write_yaml
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.support.ports import free_port
 

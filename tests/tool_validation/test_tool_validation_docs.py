@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ablation.rows import repairs, sources
-from mlx_stack_proxy.section import keys_of
+from mlx_stack_proxy.setting_types import keys_of
 from mlx_stack_proxy.settings import ToolValidationSettings
 from mlx_stack_proxy.tool_validation.formats.table import FORMATS
 from mlx_stack_proxy.tool_validation.tools import DRESSINGS

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from ..printable import printable, without_credentials, wrapped
-from ..section import keys_of
+from ..setting_types import keys_of
 from ..settings import Settings
 from ..settings_source import Sources
 from . import WIDTH

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from mlx_stack_proxy.operator import check, cli
-from mlx_stack_proxy.operator.local_stack import configs
+from mlx_stack_proxy.operator.local_stack import children
 from mlx_stack_proxy.operator.local_stack.run_directory import (
+    KEY_VARIABLE,
     USUAL,
     RunDirectory,
     running_at,
@@ -65,9 +66,9 @@ def test_the_key_of_the_litellm_that_it_started_is_taken(
     monkeypatch.chdir(running.path)
     assert running_at(litellm) == running.path
     assert take_key(environ, litellm) == running.key
-    assert environ == {configs.KEY_VARIABLE: KEY}
+    assert environ == {KEY_VARIABLE: KEY}
     assert running.key.stat().st_mode & 0o777 == 0o600
-    assert take_key({configs.KEY_VARIABLE: "mine"}, litellm) is None
+    assert take_key({KEY_VARIABLE: "mine"}, litellm) is None
     assert take_key({}, "http://192.0.2.1:4000") is None
 
 
@@ -82,11 +83,11 @@ def test_check_takes_the_configuration_of_the_one_on_its_port(
 ) -> None:
     """With `--inside` it doesn't say where LiteLLM is, which is where clients ask."""
     port, tiers = int(litellm.rpartition(":")[2]), [LocalTier("only", "/model", 8081, True)]
-    config = configs.proxy_config(tiers, port, None if inside else 1, running.state)
-    configs.write_yaml(running.proxy_config, config)
+    config = children.proxy_config(tiers, port, None if inside else 1, running.state)
+    children.write_yaml(running.proxy_config, config)
     monkeypatch.chdir(running.path)
     monkeypatch.setenv("MLX_STACK_SERVER__PORT", str(port))
-    monkeypatch.setenv(configs.KEY_VARIABLE, "")
+    monkeypatch.setenv(KEY_VARIABLE, "")
     monkeypatch.setattr(check, "_run", told := Told())
     assert cli.main(["check", *(["--config", str(running.proxy_config)] if named else [])]) == 0
     assert list(told.settings.tiers) == ["only"]

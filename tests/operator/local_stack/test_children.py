@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mlx_stack_proxy import settings_source
-from mlx_stack_proxy.operator.local_stack import children, configs
+from mlx_stack_proxy.operator.local_stack import children
 from mlx_stack_proxy.operator.local_stack.children import ChildSpec
 from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
@@ -22,7 +22,7 @@ TIERS = [
 
 def test_the_proxy_config_is_one_the_proxy_takes(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    configs.write_yaml(file, configs.proxy_config(TIERS, 4100, 4000, tmp_path / "state.db"))
+    children.write_yaml(file, children.proxy_config(TIERS, 4100, 4000, tmp_path / "state.db"))
     settings = settings_source.load(str(file), environ={})
     assert settings.server.api_keys == ("*",)
     assert settings.upstream.base_url == "http://127.0.0.1:4000"
@@ -34,7 +34,7 @@ def test_the_proxy_config_is_one_the_proxy_takes(tmp_path: Path) -> None:
 
 
 def test_litellm_neither_retries_nor_takes_a_tier_out_nor_has_a_key_written_down() -> None:
-    config = configs.litellm_config(TIERS)
+    config = children.litellm_config(TIERS)
     assert config["router_settings"] == {"disable_cooldowns": True, "num_retries": 0}
     assert config["litellm_settings"]["num_retries"] == 0
     assert [entry["model_name"] for entry in config["model_list"]] == ["small", "big"]

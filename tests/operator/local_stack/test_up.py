@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from mlx_stack_proxy.litellm.settings_origin import OriginInside
-from mlx_stack_proxy.operator.local_stack import configs, up
+from mlx_stack_proxy.operator.local_stack import children, up
 from mlx_stack_proxy.operator.local_stack.tiers import LocalTier, demo_model
 from tests.support.ports import free_port
 
@@ -116,7 +116,7 @@ def test_inside_there_is_no_proxy_and_clients_send_litellms_key(
     assert f"-H 'Authorization: Bearer {key[1]}'" in said
     run = tmp_path / ".mlx-stack" / "run"
     litellm = yaml.safe_load((run / "litellm.yaml").read_text())
-    assert litellm["litellm_settings"]["callbacks"] == [configs.CALLBACK]
+    assert litellm["litellm_settings"]["callbacks"] == [children.CALLBACK]
     given = OriginInside(run / "config.yaml").read()  # nothing in it is refused there
     assert (given.server.port, list(given.tiers)) == (int(ports[1]), ["standard"])
     assert key[1] not in (run / "config.yaml").read_text() + str(litellm)

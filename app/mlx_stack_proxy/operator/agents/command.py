@@ -21,8 +21,7 @@ from ...setting_types import unknown_name
 from ...settings import Settings
 from ...settings_source import CLIENT_KEY_VARIABLE, SettingsError, from_mapping
 from .. import CommandError, print_error
-from ..local_stack.configs import KEY_VARIABLE
-from ..local_stack.run_directory import take_key
+from ..local_stack.run_directory import KEY_VARIABLE, take_key
 from ..remote.client import Found, NoAnswer, Remote, add_url, remote_of
 from .clients import ANY_KEY, CLIENTS, Client, Setup, setup
 

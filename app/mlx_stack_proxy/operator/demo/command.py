@@ -30,8 +30,8 @@ from ...settings_source import load
 from ...tool_validation.check import Options, check_call
 from ...tool_validation.tools import tool_set
 from .. import WIDTH, CommandError
-from ..local_stack.configs import KEY_VARIABLE, SERVED_MODEL
-from ..local_stack.run_directory import PROXY_CONFIG, running_at, take_key
+from ..local_stack.children import SERVED_MODEL
+from ..local_stack.run_directory import KEY_VARIABLE, PROXY_CONFIG, running_at, take_key
 from ..remote import report
 from ..remote.client import PLAIN, Json, NoAnswer, add_url, read, remote_of
 

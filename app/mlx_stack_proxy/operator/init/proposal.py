@@ -18,9 +18,9 @@ from msgspec import Struct
 
 from ...escalation.tiers import AUTO
 from ...printable import printable, wrapped
-from ...section import keys_of
+from ...setting_types import keys_of
 from ...settings import DEFAULT_TIERS, TierSettings, is_loopback
-from ..local_stack.configs import CALLBACK
+from ..local_stack.children import CALLBACK
 from ..settings_shown import as_yaml
 from .model_groups import Groups, ModelGroup, address_of, host_of
 

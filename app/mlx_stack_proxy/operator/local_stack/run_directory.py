@@ -17,8 +17,8 @@ from ...settings import is_loopback
 from .. import CommandError, replace_file
 from ..service import env_file
 from . import ports
-from .configs import KEY_VARIABLE
 
+KEY_VARIABLE = "LITELLM_MASTER_KEY"
 PROXY_CONFIG = "config.yaml"
 KEY_FILE = "key.env"
 USUAL = "~/.mlx-stack/run"

@@ -25,7 +25,7 @@ from ...settings import ServerSettings, TierSettings
 from .. import CommandError
 from ..agents.clients import CLIENTS
 from ..prober import brief, one_token
-from . import children, configs, ports
+from . import children, ports
 from .run_directory import USUAL, RunDirectory, shown
 from .supervisor import Console, Supervisor
 from .tiers import DEMO_TIERS, LocalTier, chosen_tiers
@@ -115,9 +115,9 @@ async def _serve(
     run.keep_key(key)
     litellm_port = args.port if args.inside else args.litellm_port
     upstream_port = None if args.inside else litellm_port
-    configs.write_yaml(run.litellm_config, configs.litellm_config(tiers, args.inside))
-    config = configs.proxy_config(tiers, args.port, upstream_port, run.state)
-    configs.write_yaml(run.proxy_config, config)
+    children.write_yaml(run.litellm_config, children.litellm_config(tiers, args.inside))
+    config = children.proxy_config(tiers, args.port, upstream_port, run.state)
+    children.write_yaml(run.proxy_config, config)
     async with Supervisor(console) as supervisor:
         try:
             # LiteLLM first: it takes longest to start, and can start before the model servers.
