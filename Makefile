@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 # Options for the command behind a target: make run ARGS="--tier fast=./my-model"
 ARGS ?=
-# The Python to build the environment with; any from 3.11 on is found by itself.
+# The Python to build the environment with; by default the first from 3.11 on that is found.
 PYTHON ?=
 
 LOCAL := $(VENV)/.installed-local
@@ -33,8 +33,8 @@ lint: $(DEV)  ## ruff: rules and formatting
 types: $(DEV)  ## mypy, strict; of tests, whether what they name is there
 	$(BIN)/mypy
 
-# What runs real servers does so after all else, for it is about who answers in time. Each of the
-# two folders has its own servers and waits much, so that they run side by side.
+# Tests with real servers run last, because they depend on timing. Each of the two folders has its
+# own servers and mostly waits, so the two run side by side.
 unit: $(DEV)
 ifeq ($(ARGS),)
 	$(BIN)/pytest -rs -n auto --dist loadfile --ignore tests/e2e --ignore tests/faults
@@ -43,7 +43,7 @@ else
 	$(BIN)/pytest -rs $(ARGS)
 endif
 
-# The rooms alone: no process but Redis, no server but on loopback within the test.
+# Only the rooms' tests: they start no process but Redis and no server but their own on loopback.
 ROOMS := $(addprefix tests/,wire engine driver loop_detection tool_validation token_budget memory_pressure \
 	escalation state telemetry)
 test-fast: $(DEV)  ## the rules and the stores, without the whole proxy and the real stack; a minute
@@ -77,7 +77,7 @@ bench-agents: $(DEV)  ## does it make a weak model reliable? an agent's tasks, w
 bench-clients: $(DEV)  ## real agents' tasks with a model that spoils one reply in four; installs them from npm
 	@$(BIN)/python -m benchmarks.clients $(ARGS)
 
-# As root, on Debian; with its packages mmdebstrap, buildah, runc and systemd-container.
+# Needs root on Debian and the packages mmdebstrap, buildah, runc and systemd-container.
 deploy-test: $(DEV)  ## the image and the units, really run: two or three minutes, as root on Debian
 	$(BIN)/pytest -rs --durations=5 tests/deployed $(ARGS)
 
@@ -87,7 +87,7 @@ kills: $(DEV)  ## thirty processes killed while they count: nothing is lost, not
 soak: $(DEV)  ## half an hour of mixed load and faults: does the proxy stay as it is?
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
-# Round after round with ever new examples, until one fails: Hypothesis prints the smallest it finds.
+# Runs rounds with new examples until one fails; Hypothesis then prints the smallest that fails.
 FUZZED := benchmarks/fuzz tests/wire/test_sse.py tests/engine/test_attempt.py \
 	tests/loop_detection/test_properties.py tests/tool_validation/test_check_fuzz.py \
 	tests/tool_validation/test_text_streams.py tests/tool_validation/test_schema_agreement.py \
@@ -129,7 +129,7 @@ pictures: $(DEV)  ## take docs/pictures anew: the page (needs chromium and its d
 	$(BIN)/python -m scripts.page_pictures
 	$(BIN)/python -m scripts.demo_picture
 
-# NO_MKDOCS_2_WARNING: a notice of the theme's about its successor, not about this site.
+# NO_MKDOCS_2_WARNING hides the theme's notice about its successor.
 docs: $(DEV)  ## the documentation as a site in build/site; any dead link ends it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
@@ -159,8 +159,8 @@ clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find app benchmarks tests deploy -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# What is installed is written down in a file each, so that a second run has nothing to do.
-# `dev` holds all of `local`.
+# A file marks each finished installation, so that a second run has nothing to do. `dev` includes
+# all of `local`.
 $(LOCAL): pyproject.toml constraints.txt
 	@if test -e $(DEV); then $(MAKE) --no-print-directory $(DEV); \
 	else $(MAKE) --no-print-directory install EXTRAS=local; fi
@@ -176,8 +176,8 @@ install: environment
 	@$(PIP) install --quiet -c constraints.txt -e '.[$(EXTRAS)]'
 	@echo "Installed."
 
-# An interpreter counts only if it runs and can make environments: version managers leave names
-# that don't run, and Debian has a Python without venv.
+# An interpreter is used only if it runs and can make environments: version managers leave shims
+# that don't run, and Debian ships a Python without venv.
 environment:
 	@if $(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; \
 	then exit 0; fi; \
