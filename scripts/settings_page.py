@@ -62,7 +62,7 @@ How to use them: [configuration.md](configuration.md). As a file:
 `mlx-stack-proxy check --settings`.
 
 Each key has its default, its type unless the default shows it, "restart" if a change
-[needs one](configuration.md#a-change-while-it-runs), what it does, and in italics the reason for
+[needs one](configuration.md#changes-at-run-time), what it does, and in italics the reason for
 the default. "Specified" means by the [documents](specification.md); `name#123` is an issue of that
 project. Retired keys have no effect. Measurements without a page: 2 virtual cores (Intel Xeon, 2.5
 GHz, shared host, Linux 6.18, CPython 3.11), November 2026.
