@@ -32,7 +32,7 @@ async def test_all_is_well(typed: Typed, litellm: ScriptedServer) -> None:
         0,
         [
             "ok    configuration: config.yaml",
-            "ok    LiteLLM at URL: reachable, key right, 2 models",
+            "ok    LiteLLM at URL: reachable, key accepted, 2 models",
             "ok    tier fast: model 'fast' is known to LiteLLM",
             "ok    tier standard: model 'standard' is known to LiteLLM",
         ],
@@ -58,8 +58,7 @@ async def test_a_tier_whose_model_litellm_does_not_have(typed: Typed) -> None:
         "ok    tier fast: model 'fast' is known to LiteLLM",
         "FAIL  tier standard: model 'standard' is not among LiteLLM's: "
         "fast, m0, m1, m2, m3, m4, m5, m6, …",
-        "→     set tiers.standard.model to one that it has, or add the model to LiteLLM's "
-        "model_list",
+        "→     set tiers.standard.model to one of these, or add the model to LiteLLM's model_list",
     ]
 
 
@@ -195,7 +194,7 @@ async def test_an_address_of_a_model_server(typed: Typed) -> None:
             "FAIL  nowhere.yaml: can't be read: ",
             "`mlx-stack-proxy init`",
         ),
-        ([], "FAIL  config.yaml: is not valid YAML: ", "correct the file at that place"),
+        ([], "FAIL  config.yaml: is not valid YAML: ", "correct the file at this position"),
     ],
 )
 def test_a_file_that_cannot_be_read(
@@ -286,11 +285,11 @@ async def test_each_tier_of_this_machine_is_asked(typed: Typed, litellm: Scripte
     assert code == 0
     kinds = [re.sub(r"[0-9.]+ s\b", "N s", line) for line in lines[4:]]
     assert kinds == [
-        "note  tier fast: not on this machine, not called; --cloud calls it",
+        "note  tier fast: not on this machine, so not called; --cloud calls it",
         "ok    tier standard: answers (N s)",
         "ok    tier standard: streams (N s)",
         "ok    tier standard: calls tools",
-        "ok    tier standard: ignores a JSON schema, so no retry is guided",
+        "ok    tier standard: ignores a JSON schema, so retries are not guided",
     ]
     assert {call.json()["model"] for call in litellm.calls if call.body} == {"standard"}
     code, lines = await checked(typed, litellm.url, "--cloud")
@@ -312,7 +311,7 @@ async def test_a_tier_that_does_not_answer_is_a_failure(
         for tier in ("fast", "standard")
         for said in (
             f"FAIL  tier {tier}: a one-token completion: status 500: Connection error.",
-            "→     read LiteLLM's log and the model server's; is that server running?",
+            "→     read the logs of LiteLLM and the model server; is that server running?",
         )
     ]
 
@@ -340,7 +339,7 @@ async def test_the_direct_way_into_the_cloud(
         cloud.always(WhenWhole(answers))
         config(typed, litellm.url, tiers + FALLBACK.format(cloud.url))
         code, lines = await checked(typed, litellm.url)
-        direct = f"ok    tier {tier}: model 'vendor/large', asked directly at {cloud.url}/api/v1"
+        direct = f"ok    tier {tier}: model 'vendor/large', called directly at {cloud.url}/api/v1"
         assert (code, lines[-1]) == (0, direct)
         assert cloud.calls == []
         code, lines = await checked(typed, litellm.url, "--cloud")

@@ -72,12 +72,12 @@ async def test_a_tier_that_can_do_all(litellm: ScriptedServer) -> None:
 @pytest.mark.parametrize(
     ("reply", "line"),
     [
-        (called('{"city": "Lima",}'), ("ok", "calls tools, once repaired: trailing_comma")),
+        (called('{"city": "Lima",}'), ("ok", "calls tools, after repair: trailing_comma")),
         (
             text_stream(
                 '<tool_call>{"name": "get_weather", "arguments": {"city": "Lima"}}</tool_call>'
             ),
-            ("ok", "calls tools, written as text: hermes_json"),
+            ("ok", "calls tools, but writes them as text: hermes_json"),
         ),
         (text_stream("It rains."), ("note", "asked for a tool call, it answered with text")),
         (
@@ -108,7 +108,7 @@ SCHEMA = f'<think>Hm.</think>{{"code": "{CODE}"}}'
         (guided("1 2 3"), False, f"ignores a JSON schema, {NO_RETRY}"),
         (guided(""), True, f"ignores a JSON schema, {NO_RETRY}"),
         (litellm_error(400, "no grammar"), False, f"takes no JSON schema, {NO_RETRY}"),
-        (litellm_error(502, "an empty reply"), False, "gave no reply to a JSON schema"),
+        (litellm_error(502, "an empty reply"), False, "gave no reply to a JSON schema request"),
         (guided(SCHEMA), True, "can be guided; set tiers.fast.guided: retry"),
     ],
 )
@@ -173,4 +173,4 @@ async def test_no_answer_ends_the_questions(
 async def test_an_answer_that_takes_too_long(litellm: ScriptedServer) -> None:
     litellm.will(Reply.sse(SILENCE))
     ((mark, text),) = await probed(litellm, total_timeout=0.2)
-    assert (mark, text) == ("FAIL", "a one-token completion: not whole after 0.2 s")
+    assert (mark, text) == ("FAIL", "a one-token completion: not complete after 0.2 s")

@@ -154,7 +154,7 @@ DEEP = b'{"request": ' * 50_000
     ("line", "why"),
     [
         *((b, "is not valid JSON") for b in (b"{", b"\xff\xfe", b"[" * 100_000, DEEP)),
-        (b"[]", "is no JSON object"),
+        (b"[]", "is not a JSON object"),
         (b"{}", "has no `request`"),
         ({"request": {"messages": []}}, "`messages` is empty"),
         ({"request": REQUEST}, "has no `reply`"),
@@ -282,6 +282,6 @@ def test_a_schema_that_is_no_json_schema_is_named() -> None:
     request = {**REQUEST, "tools": tools}
     (found,) = replayed({"request": request, "reply": called('{"query": "x"}')})
     (sentence,) = found["schemas"]
-    assert sentence.startswith('the schema of "find" is no JSON Schema at $.properties.')
+    assert sentence.startswith('the schema of "find" is not a valid JSON Schema at $.properties.')
     assert "'strin' is not" in sentence or "'1' is not of type 'number'" in sentence
     assert "schemas" not in replayed(record(GOOD))[0]

@@ -140,7 +140,7 @@ async def test_of_two_proxies_on_one_store_one_sends_the_report(
     await until(lambda: len(mornings) == 4)  # two tries to send it are through
     assert len(webhook.calls) == 1
     said = webhook.calls[0].json()
-    assert (said["kind"], said["text"]) == ("report", "Nobody asked for anything.")
+    assert (said["kind"], said["text"]) == ("report", "There were no requests.")
 
 
 def test_the_next_morning() -> None:

@@ -135,7 +135,7 @@ async def test_agents(capsys: pytest.CaptureFixture[str], start_proxy: StartProx
     [
         (
             (["tiers: a", "x"], []),
-            "configuration refused, the old one is in force: tiers: a, and 1 more",
+            "configuration refused; the old one stays in force: tiers: a, and 1 more",
         ),
         (([], ["server.port"]), "restart needed for: server.port"),
     ],
@@ -189,6 +189,6 @@ async def test_report(capsys: pytest.CaptureFixture[str], proxy: RunningProxy) -
     _, out, _ = await said(capsys, proxy, "report", "--night", "--json")
     assert json.loads(out)["agent"] is None
     _, out, _ = await said(capsys, proxy, "report", "--agent", "nobody", "--markdown")
-    assert "\n\n## Requests\n\n- Nobody asked for anything.\n" in out
+    assert "\n\n## Requests\n\n- There were no requests.\n" in out
     code, _, err = await said(capsys, proxy, "report", "--since", "yesterday")
     assert code == 1 and "`since`" in err

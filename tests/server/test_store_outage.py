@@ -70,7 +70,7 @@ async def test_it_shows_what_memory_has_and_tells_when_it_is_over(
     report = await get(proxy, "report")
     assert report["store"] == "ok"
     assert [outage["what"] for outage in report["outages"]] == ["store"]
-    assert "The store could not be used from" in said(report)
+    assert "The store was unavailable from" in said(report)
 
 
 async def test_a_request_that_is_refused_meanwhile_counts_once(
@@ -131,4 +131,4 @@ async def test_a_full_disk_is_an_event_and_a_line_of_the_report(
     await until(is_over)
     report = await get(proxy, "report")
     assert report["store"] == "ok" and report["totals"]["requests"] == asked
-    assert "The store could not be used from" in said(report)
+    assert "The store was unavailable from" in said(report)

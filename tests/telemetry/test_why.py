@@ -47,7 +47,7 @@ def test_a_call_that_could_not_be_delivered() -> None:
         "Then standard wrote a tool call that can't be delivered "
         "(edit: missing_required path, 3 s in the queue, 2 s). "
         "The client got status 422 (tool_validation_failed), after 1 min. "
-        "Set `observability.capture_failures: true` to keep what the model writes, or begin with a "
+        "Set `observability.capture_failures: true` to keep what the model writes, or start with a "
         "stronger tier."
     )
 
@@ -57,7 +57,7 @@ def test_a_call_that_could_not_be_delivered() -> None:
     [
         (
             {"outcome": "budget_exceeded", "refused_for": "budget_exceeded", "budget": "session"},
-            "(budget_exceeded: a used-up token budget of the session), after 1 min. Reset the "
+            "(budget_exceeded: a spent token budget of the session), after 1 min. Reset the "
             "session: `mlx-stack-proxy sessions abababababab --delete`.",
         ),
         (
@@ -65,14 +65,14 @@ def test_a_call_that_could_not_be_delivered() -> None:
             "status 503 (upstream_unavailable: LiteLLM out of reach), after 1 min. "
             "Start LiteLLM, then run `mlx-stack-proxy check`.",
         ),
-        ({"outcome": "client_left"}, "The client left before its reply was whole"),
+        ({"outcome": "client_left"}, "The client disconnected before its reply was complete"),
         ({"outcome": "ok", "way": "retried_right"}, "Nothing needs to be done."),
         ({"outcome": "ok", "way": "went_out_broken"}, "probably broken"),
         ({"outcome": "client_error", "status": 400}, "Fix the client's request"),
         (
             {"outcome": "ok", "way": "right_at_once", "passed_over": "fast",
              "escalation_reason": "memory_pressure"},
-            "; fast was not called, because memory was short.",
+            "; fast was not called because memory was low.",
         ),
     ],
 )  # fmt: skip
@@ -105,7 +105,7 @@ def test_many_attempts_are_not_all_told() -> None:
         attempt("fast", "empty_response", then="retry"),
     ]
     said = told(*two * 10, outcome="all_tiers_failed")
-    assert "14 more attempts went wrong, too. Asked again, it wrote nothing" in said
+    assert "14 more attempts also failed. On a retry, it wrote nothing" in said
     assert said.count("silent") == 3
 
 
@@ -114,7 +114,7 @@ def test_what_is_on_is_not_advised() -> None:
     record = {"attempts": [bad], "outcome": "tool_validation_failed", "status": 422}
     said = why({**WHO, "detail": record}, capturing=True)
     assert "capture_failures" not in said and said.endswith(
-        "open this request on the page at /mlx-stack/, or begin with a stronger tier."
+        "open this request on the page at /mlx-stack/, or start with a stronger tier."
     )
 
 

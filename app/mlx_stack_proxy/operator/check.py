@@ -36,14 +36,14 @@ from .prober import RIGHT_ADDRESS, LiteLLM, Mark, NoModels, Probe, chat_template
 Finding = tuple[Mark, str, str]
 _ABOUT_TIERS = {  # what to do about a tier, by the mark of its line
     "ok": "",
-    "FAIL": "read LiteLLM's log and the model server's; is that server running?",
-    "note": "it can be used as it is; for a model without tools set tiers.{name}.tools: false",
+    "FAIL": "read the logs of LiteLLM and the model server; is that server running?",
+    "note": "nothing needs to be done; for a model without tools set tiers.{name}.tools: false",
 }
 # What to do about a configuration, by how its first problem begins.
 _ABOUT_FILES = {
     "can't be read": "name the file with --config; `mlx-stack-proxy init` writes a first one",
-    "is not valid YAML": "correct the file at that place",
-    "": "docs/settings.md has every key; `mlx-stack-proxy config schema` for editors",
+    "is not valid YAML": "correct the file at this position",
+    "": "docs/settings.md lists every key; editors can use `mlx-stack-proxy config schema`",
 }
 _SQLITE = b"SQLite format 3\0"  # with which its files begin
 _MOST_NAMES = 8  # of LiteLLM's models, in a sentence
@@ -55,7 +55,7 @@ def add_check(parser: argparse.ArgumentParser) -> None:
         "token, a stream and a tool call. Exit code: 1 if a line says FAIL, else 0."
     )
     add = parser.add_mutually_exclusive_group().add_argument
-    text = "only print every setting and where it comes from"
+    text = "only list every setting and its origin"
     add("--settings", action="store_true", help=text)
     add("--no-probe", action="store_true", help="call no model")
     add("--cloud", action="store_true", help="call cloud tiers too")
@@ -156,13 +156,13 @@ class _Check:
             why = f"it lists {has}, but is not LiteLLM; a model server?"
             yield "FAIL", f"{subject}: {why}", RIGHT_ADDRESS
             return
-        yield "ok", f"{subject}: reachable, key right, {len(names)} models", ""
+        yield "ok", f"{subject}: reachable, key accepted, {len(names)} models", ""
         for name in tiers:
             text = f"tier {name}: model {tiers[name].model!r} is"
             if name in self._listed and name not in self._direct:
                 yield "ok", f"{text} known to LiteLLM", ""
             elif name not in self._direct:
-                advice = f"set tiers.{name}.model to one that it has, or add the model to LiteLLM's"
+                advice = f"set tiers.{name}.model to one of these, or add the model to LiteLLM's"
                 yield "FAIL", f"{text} not among LiteLLM's: {has}", f"{advice} model_list"
 
     async def way_into_the_cloud(self) -> AsyncIterator[Finding]:
@@ -173,7 +173,7 @@ class _Check:
         variable = f"${fallback.api_key_env}"
         for name in self._direct:
             if self._has_key:
-                where = f"model {fallback.model!r}, asked directly at {fallback.url}"
+                where = f"model {fallback.model!r}, called directly at {fallback.url}"
                 yield "ok", f"tier {name}: {where}", ""
             else:
                 step = f"export {fallback.api_key_env}=… with {fallback.provider}'s key"
@@ -197,7 +197,7 @@ class _Check:
             for name, tier in self._settings.tiers.items() if self._probe else ():
                 cloud = direct if name in self._direct else None
                 if not (tier.local or self._cloud) and name in self._listed.union(self._direct):
-                    text = f"tier {name}: not on this machine, not called; --cloud calls it"
+                    text = f"tier {name}: not on this machine, so not called; --cloud calls it"
                     yield "note", text, ""
                 # Of others a line has said why not.
                 elif self._has_key if cloud else name in self._listed:
@@ -222,7 +222,7 @@ class _Check:
 
     async def state(self) -> AsyncIterator[Finding]:
         if problem := await _store_problem(self._settings.state):
-            step = "without it budgets and loops are forgotten at a restart; correct `state`"
+            step = "otherwise budgets and loops are lost at a restart; correct `state`"
             yield "FAIL", f"state: {problem}", step
 
     async def memory(self) -> AsyncIterator[Finding]:

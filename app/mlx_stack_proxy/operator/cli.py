@@ -33,10 +33,10 @@ class Command(NamedTuple):
 # In the order of --help.
 COMMANDS = (
     Command("serve", "serve", "run the proxy"),
-    Command("init", "init.command", "write a first config.yaml from what LiteLLM lists", False),
+    Command("init", "init.command", "write a first config.yaml from LiteLLM's model list", False),
     Command("check", "check", "check the configuration, LiteLLM and the tiers"),
     Command("launch", "agents.command", "start Claude Code, Codex or another client on the proxy"),
-    Command("agents", "agents.command", "print what such a client needs to use the proxy"),
+    Command("agents", "agents.command", "print the settings that such a client needs"),
     Command("config", "cli", "print the JSON Schema of the configuration", False),
     Command("replay", "replay", "run recorded exchanges through the stages again, without a model"),
     Command("pressure", "pressure", "show this machine's memory pressure"),
@@ -44,7 +44,7 @@ COMMANDS = (
     Command("report", "remote.report", "summarise the last hours in a few sentences"),
     Command("why", "remote.report", "explain one request in a paragraph"),
     Command("sessions", "remote.events", "list a running proxy's sessions"),
-    Command("events", "remote.events", "list what a running proxy did, event by event"),
+    Command("events", "remote.events", "list a running proxy's events"),
     Command("service", "service.commands", "run the proxy as a service (launchd, systemd)", False),
     Command("up", "local_stack.up", "start model servers, LiteLLM and the proxy", False),
     Command(

@@ -254,8 +254,8 @@ class Probe:
             completion = completion_in(await self._ask(name, "a guided reply", _COUNT, **form))
         except _Failed as error:
             refused = error.status == 501 or 400 <= error.status < 500
-            did = "takes no JSON schema, so no retry is guided"
-            did = did if refused else "gave no reply to a JSON schema"
+            did = "accepts no JSON schema, so retries are not guided"
+            did = did if refused else "gave no reply to a JSON schema request"
             return f"{did} ({str(error)[:120]})"
         choice = completion["choices"][0] if isinstance(completion, dict) else {}
         text = (choice.get("message") or {}).get("content") or ""
@@ -265,7 +265,7 @@ class Probe:
                 thinks = tier.reasoning and tier.guided == "auto"
                 advice = f"; set tiers.{name}.guided: retry" if thinks else ""
                 return f"obeys a JSON schema, so retries can be guided{advice}"
-        return "ignores a JSON schema, so no retry is guided"
+        return "ignores a JSON schema, so retries are not guided"
 
     async def _streamed(
         self, name: str, question: str, **parameters: Any
@@ -296,7 +296,7 @@ class Probe:
         except UpstreamError as error:
             raise _Failed(f"{subject}: {error}") from None
         except TimeoutError:
-            raise _Failed(f"{subject}: not whole after {seconds:g} s") from None
+            raise _Failed(f"{subject}: not complete after {seconds:g} s") from None
         if status >= 400:
             raise _Failed(f"{subject}: status {status}: {quoted_error(answer)}", status)
         return answer
@@ -305,11 +305,11 @@ class Probe:
 def _of_tool_call(outcome: Replayed) -> tuple[Mark, str]:
     choices = outcome.reply["choices"] if outcome.reply is not None else []
     if outcome.action == RESCUED:
-        return "ok", f"calls tools, written as text: {', '.join(outcome.formats)}"
+        return "ok", f"calls tools, but writes them as text: {', '.join(outcome.formats)}"
     if outcome.action in (DELIVERED, REPAIRED):
         if not any(choice["message"].get("tool_calls") for choice in choices):
             return "note", "asked for a tool call, it answered with text"
-        repairs = f", once repaired: {', '.join(outcome.repairs)}" if outcome.repairs else ""
+        repairs = f", after repair: {', '.join(outcome.repairs)}" if outcome.repairs else ""
         return "ok", f"calls tools{repairs}"
     errors = "; ".join(failure["error"] for failure in outcome.failures)
     errors = errors or outcome.reason or outcome.error

@@ -90,7 +90,7 @@ class Replayed(Struct, frozen=True, omit_defaults=True):
             UNREADABLE: self.error,
         }.get(self.action, self.reason)
         lines = [f"line {self.line}  {self.action}: {detail}"]
-        lines += [f"differs: recorded was {self.differs}"] if self.differs else []
+        lines += [f"differs: the recorded verdict was {self.differs}"] if self.differs else []
         lines += [f"{failure['kind']}: {failure['error']}" for failure in self.failures]
         lines += [f"> {line}" for line in self.correction.splitlines()[:CORRECTION_LINES]]
         return "\n    ".join([*lines, *self.schemas, *(f"fault: {one}" for one in self.faults)])
@@ -180,7 +180,7 @@ class Replay:
     def _exchange(self, record: Any) -> Exchange:
         """Return the exchange as it was before the recorded attempt. Raises :class:`BadRecord`."""
         if not isinstance(record, dict):
-            raise BadRecord("is no JSON object")
+            raise BadRecord("is not a JSON object")
         if not isinstance(request := record.get("request"), dict):
             raise BadRecord("has no `request` with the body of a chat completion request")
         try:
@@ -209,7 +209,7 @@ class Replay:
                 start=Start(tier, guided=guided),
             )
         except (AttributeError, TypeError, ValueError) as error:
-            raise BadRecord(f"has a `context` that makes no sense: {error}") from None
+            raise BadRecord(f"has an invalid `context`: {error}") from None
 
 
 def _play(attempt: Attempt, reply: Any) -> Verdict | None:
@@ -274,7 +274,7 @@ def _failure(reply: dict[str, Any]) -> Failure | None:
                 fields |= {"kind": "refused", "fault": whose}
         return Failure(**fields)
     except (TypeError, ValueError):
-        raise BadRecord("has a `failed` that makes no sense") from None
+        raise BadRecord("has an invalid `failed`") from None
 
 
 def _difference(record: dict[str, Any], replayed: dict[str, Any]) -> str:
@@ -317,7 +317,7 @@ def faulty_schemas(tools: Any) -> Iterator[str]:
     offered = tool_set(tools)
     for name in offered.names:
         if fault := _fault_of(json.dumps(offered.compiled(name).raw)):
-            yield f'the schema of "{name}" is no JSON Schema at {fault}'
+            yield f'the schema of "{name}" is not a valid JSON Schema at {fault}'
 
 
 @lru_cache(maxsize=1_024)
@@ -342,9 +342,9 @@ def summary(outcomes: Sequence[Replayed]) -> dict[str, Any]:
 
 
 def add_replay(parser: argparse.ArgumentParser) -> None:
-    text = "one record for each line; - is standard input"
+    text = "a file with one record per line; - is standard input"
     parser.add_argument("file", metavar="FILE.jsonl", help=text)
-    parser.add_argument("--json", action="store_true", help="print one JSON object for each record")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per record")
     parser.set_defaults(run=run)
 
 
@@ -369,7 +369,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"\nrecords: {total.pop('records')}")
         if other := total.pop("differing"):
-            print(f"  other verdicts than recorded: {other}")
+            print(f"  verdicts that differ from the recorded ones: {other}")
         for name, counts in total.items():
             if counts:
                 print(f"  {name}: {', '.join(f'{count} {kind}' for kind, count in counts.items())}")

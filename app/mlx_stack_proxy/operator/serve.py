@@ -18,7 +18,7 @@ def add_serve(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--host", help="override server.host")
     add("--port", type=int, help="override server.port")
-    text = "read more environment variables from this file (mode 0600)"
+    text = "read additional environment variables from this file (mode 0600)"
     add("--env-file", metavar="FILE", type=Path, help=text)
     text = "log to this file, which is rotated, instead of standard error"
     add("--log-file", metavar="FILE", type=Path, help=text)

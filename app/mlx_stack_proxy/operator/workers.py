@@ -50,7 +50,7 @@ def check_servable(settings: Settings) -> None:
         raise SettingsError(
             [
                 f"server.workers: {count} processes need a shared state; state.backend "
-                f"`{backend}` is one process's alone: use `redis`, or one worker"
+                f"`{backend}` works for one process only: use `redis`, or one worker"
             ],
             "settings",
         )

@@ -52,7 +52,7 @@ class Tier:
         if not self.following:
             return None
         chain = f"chain: [{', '.join(self.following)}]"
-        says = f"{says}: begin with {self.following[0]}."
+        says = f"{says}: start with {self.following[0]}."
         return Advice(says, "reliability.escalation.chain", chain)
 
     def advise(self, says: str, setting: str, value: object) -> Advice:
@@ -72,7 +72,7 @@ def tool_often_wrong(tier: Tier) -> Advice | None:
     says = f"{tier.name} gets {tool} wrong in {number} calls"
     if tier.following and tier.rules.tool_validation.max_retries > 1:
         setting = "reliability.tool_validation.max_retries"
-        return Advice(f"{says}: ask {tier.following[0]} sooner.", setting, "max_retries: 1")
+        return Advice(f"{says}: escalate to {tier.following[0]} sooner.", setting, "max_retries: 1")
     return tier.start_higher(says)
 
 
@@ -81,9 +81,9 @@ def calls_as_text(tier: Tier) -> Advice | None:
     number = tier.often("calls_found", calls, MOSTLY)
     if found < ENOUGH or not number:
         return None
-    says = f"{number} calls of {tier.name} come as text"
+    says = f"{tier.name} writes {number} calls as text"
     if found >= calls:
-        says = f"every call of {tier.name} comes as text"
+        says = f"{tier.name} writes every call as text"
     if tier["repairs:doubled_braces"] / found > OFTEN:
         says += "; its template shows doubled braces"
     return tier.advise(f"{says}: guide it with a schema.", "guided", "always")
@@ -95,7 +95,8 @@ def tier_mostly_left(tier: Tier) -> Advice | None:
         return None
     reason = next(iter(labels(tier.sums, "left")), "")
     why = WRONG.get(reason, reason.replace("_", " "))
-    return tier.start_higher(f"{number} requests moved on from {tier.name}, most because of {why}")
+    says = f"{number} requests left {tier.name} for another tier, mostly because of {why}"
+    return tier.start_higher(says)
 
 
 def queue_always_full(tier: Tier) -> Advice | None:
@@ -104,7 +105,7 @@ def queue_always_full(tier: Tier) -> Advice | None:
         return None
     average, places = tier["queue_seconds"] / tier["queued"], tier.settings.max_concurrency
     says = f"{number} calls waited for {tier.name}, {average:.0f} s on average: "
-    says += f"let its server take more than {places} at once, if it can."
+    says += f"allow it more than {places} at once, if its server can handle them."
     return tier.advise(says, "max_concurrency", 2 * places)
 
 
@@ -122,7 +123,7 @@ def window_too_small(tier: Tier) -> Advice | None:
         return None
     window = tier.settings.context_window
     says = f"{number} prompts were too long for {tier.name}: give its server a larger window, "
-    says += f"or configure its real size (now {window:,})."
+    says += f"or set the window that it really has (now {window:,})."
     return tier.advise(says, "context_window", window // 2)
 
 

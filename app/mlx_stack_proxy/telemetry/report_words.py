@@ -22,41 +22,41 @@ WRONG: Final = {
     "tool_validation_failure": "a wrong tool call",
     "loop_detected": "a loop",
     "timeout": "silence",
-    "server_error": "a server's error",
+    "server_error": "a server error",
     "unreachable": "LiteLLM out of reach",
     "context_overflow": "a prompt too long for the model",
     "empty_response": "an empty reply",
     "output_truncated": "a reply cut short",
-    "upstream_unavailable": "the proxy's own stop",
+    "upstream_unavailable": "the proxy stopping",
 }
 # Why requests were refused; the keys are the labels of `refused` in docs/http.md.
 REFUSED: Final = {
-    "budget_exceeded": "a used-up token budget",
-    "memory_pressure": "short memory",
+    "budget_exceeded": "a spent token budget",
+    "memory_pressure": "low memory",
     "tier_busy": "a full queue",
     "tier_degraded": "an open breaker",
     "unreachable": "LiteLLM out of reach",
     "stopping": "the proxy stopping",
-    "invalid_request_error": "a request that no tier takes",
+    "invalid_request_error": "a request that no tier accepts",
     "error": "a fault of the proxy",
 }
 # What is said of counters. In a text {} is the number, in those of the process "once" or "twice".
 _RIGHT: Final = {  # ways in which broken replies came to be right
     "repaired": "{} repaired",
-    "found_in_text": "{} found in the text",
-    "retried_right": "{} right when asked again",
+    "found_in_text": "{} found in text",
+    "retried_right": "{} right after a retry",
     "escalated_right": "{} right from another tier",
 }
 _LOOPS: Final = {
-    "loops_told": "{} noticed, and the model warned",
+    "loops_told": "{} noticed, with a hint to the model",
     "loops_doubted": "{} checked with another tier",
     "loops_broken": "{} broken",
     "loops_cut": "{} cut out of a reply",
 }
 _PROCESS: Final = {
     "starts": "started {}",
-    "kills": "after a kill or a crash {}",
-    "reloads": "took new settings {}",
+    "kills": "{} after a kill or a crash",
+    "reloads": "loaded new settings {}",
     "refused_reloads": "refused new settings {}",
 }
 _SHORT: Final = {
@@ -83,7 +83,7 @@ def _store(report: Report) -> list[str]:
 def _requests(report: Report) -> list[str]:
     totals, agents = report["totals"], report["by_agent"]
     if not totals.get("requests"):
-        return ["Nobody asked for anything."]
+        return ["There were no requests."]
     names = list(agents)[:MOST_NAMED]  # those with failures come first
     parts = [_agent(name, agents[name]) for name in names]
     others = [f"{len(agents) - MOST_NAMED} more"] if len(agents) > MOST_NAMED else []
@@ -116,13 +116,13 @@ def _replies(report: Report) -> list[str]:
         lines.append(f"Refused: {some(refused, 'request')} ({causes}).")
     lines += _listed("Put right", totals, _RIGHT)
     if as_text := totals.get("calls_as_text", 0):
-        lines.append(f"{some(as_text, 'call')} went out as text.")
+        lines.append(f"{some(as_text, 'call')} reached an agent as text.")
     if guided := totals.get("guided", 0):
         in_vain = totals.get("guided_in_vain", 0)
         clause = f"; {some(in_vain, 'reply', 'replies')} did not obey it" if in_vain else ""
         lines.append(f"Guided by a schema: {some(guided, 'reply', 'replies')}{clause}.")
     if causes := _causes(totals, "failed", WRONG):
-        lines.append(f"What went wrong, by attempts: {causes}.")
+        lines.append(f"Why attempts failed: {causes}.")
     return lines + _wrong_calls(totals)
 
 
@@ -134,7 +134,7 @@ def _wrong_calls(totals: Counts) -> list[str]:
     parts = [f"{name} {_n(tools[name])}" for name in named]
     if others := sum(tools.values()) - sum(tools[name] for name in named):
         parts.append(f"others {_n(others)}")
-    return [f"Tool calls that models wrote wrong: {', '.join(parts)}."]
+    return [f"Invalid tool calls: {', '.join(parts)}."]
 
 
 def _causes(totals: Counts, counter: str, words: Mapping[str, str]) -> str:
@@ -146,9 +146,9 @@ def _loops(report: Report) -> list[str]:
     totals = report["totals"]
     lines = _listed("Loops", totals, _LOOPS)
     if saved := totals.get("tokens_saved"):
-        lines.append(f"That saved {_n(saved)} tokens at most.")
+        lines.append(f"Cutting loops saved at most {_n(saved)} tokens.")
     if cut := totals.get("replies_cut"):
-        lines.append(f"{some(cut, 'reply', 'replies')} reached the limit on their length.")
+        lines.append(f"{some(cut, 'reply', 'replies')} reached their length limit.")
     return lines
 
 
@@ -169,9 +169,9 @@ def _time(report: Report) -> list[str]:
     if totals.get("model_seconds", 0) < LEAST_SECONDS:
         return []
     silent, queued = totals.get("silent_seconds", 0), totals.get("queue_seconds", 0)
-    line = f"Models worked {span(totals['model_seconds'])}"
-    line += f", of which {span(silent)} before the first word" if silent >= 1 else ""
-    line += f"; requests queued {span(queued)}" if queued >= 1 else ""
+    line = f"Models worked for {span(totals['model_seconds'])}"
+    line += f", {span(silent)} of it before the first token" if silent >= 1 else ""
+    line += f"; requests waited {span(queued)} in queues" if queued >= 1 else ""
     whole = totals.get("seconds", 0)
     average = f" Requests took {span(whole / totals['requests'])} on average." if whole >= 1 else ""
     return [f"{line}.{average}"]
@@ -181,20 +181,20 @@ def _failed(report: Report) -> list[str]:
     totals = report["totals"]
     lines = []
     if clients := totals.get("client_left"):
-        lines.append(f"{some(clients, 'client')} left before the reply was whole.")
+        lines.append(f"{some(clients, 'client')} disconnected before the reply was complete.")
     if refused := totals.get("client_errors"):
-        lines.append(f"LiteLLM refused {some(refused, 'request')} as the client's mistake.")
+        lines.append(f"LiteLLM rejected {some(refused, 'request')} because of client errors.")
     errors = labels(totals, "errors")
     if errors:
         kinds = ", ".join(f"{kind} {_n(count)}" for kind, count in errors.items())
-        lines.append(f"Failed after all: {kinds}.")
+        lines.append(f"Errors that clients got: {kinds}.")
     newest = {failure["type"]: failure for failure in report["failures"]}
     for kind, failure in newest.items():
         tried = some(failure["attempts"], "attempt")
         lines.append(f"{at(failure['time'])} {failure['agent']}: {kind} after {tried}:")
         lines.append(f"  {failure['command']}")
     if "budget_exceeded" in errors:
-        lines += ["Which budgets are used up:", "  mlx-stack-proxy events --kind budget_exceeded"]
+        lines += ["To see spent budgets:", "  mlx-stack-proxy events --kind budget_exceeded"]
     return lines
 
 
@@ -209,7 +209,7 @@ def _outages(report: Report) -> list[str]:
 _OUT: Final = {
     "litellm": "LiteLLM was out of reach",
     "tier": "The breaker of {} was open",
-    "store": "The store could not be used",
+    "store": "The store was unavailable",
 }
 
 
@@ -226,7 +226,7 @@ def _process(report: Report) -> list[str]:
     process = report["process"]
     return [
         *_listed("The proxy", process, _PROCESS, _times, ""),
-        *_listed("Memory was short", process, _SHORT, span),
+        *_listed("Memory pressure", process, _SHORT, span),
     ]
 
 

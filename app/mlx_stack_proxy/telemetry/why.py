@@ -21,47 +21,47 @@ _DID: Final = {
     "loop_detected": "kept looping",
     "timeout": "was silent for too long",
     "server_error": "returned a server error",
-    "unreachable": "could not be reached: LiteLLM accepted no connection",
+    "unreachable": "could not be reached, because LiteLLM accepted no connection",
     "context_overflow": "has a window too small for the prompt",
     "empty_response": "wrote nothing that a client could use",
     "output_truncated": "reached a limit before it wrote anything usable",
     "client_error": "refused the request",
-    "client_left": "was at work when the client left",
-    "upstream_unavailable": "was at work when the proxy stopped",
+    "client_left": "was still working when the client disconnected",
+    "upstream_unavailable": "was still working when the proxy stopped",
     "tier_busy": "had no free place",
-    "tier_degraded": "was left out, because its breaker was open",
-    "memory_pressure": "was not called, because memory was short",
-    "budget_exceeded": "was not called, because a token budget was used up",
+    "tier_degraded": "was skipped because its breaker was open",
+    "memory_pressure": "was not called because memory was low",
+    "budget_exceeded": "was not called because a token budget was spent",
 }
 _GOT: Final = {
     "right_at_once": "The client got the reply as the model wrote it",
     "repaired": "The client got the repaired reply",
     "found_in_text": "The client got the tool call that the model had written as text",
-    "confirmed": "The client got the reply after a second one had confirmed it",
-    "retried_right": "The client got a right reply, because the same tier was asked again",
-    "escalated_right": "The client got a right reply from another tier",
+    "confirmed": "The client got the reply after a second reply had confirmed it",
+    "retried_right": "The client got a correct reply after a retry on the same tier",
+    "escalated_right": "The client got a correct reply from another tier",
     "went_out_broken": "The client got a reply that is probably broken: no tier had a better one",
 }
 _CAPTURE: Final = "Set `observability.capture_failures: true` to keep what the model writes"
 CAPTURED: Final = "See what the model wrote: open this request on the page at /mlx-stack/"
 # What to do, by why the request was refused, by its error's type, by its last attempt's reason.
 _DO: Final = {
-    "budget_exceeded": "Raise the budget in `reliability.token_budget`, or wait until it has room",
-    "memory_pressure": "See what takes the memory: `mlx-stack-proxy pressure`",
+    "budget_exceeded": "Raise the budget in `reliability.token_budget`, or wait for free tokens",
+    "memory_pressure": "See what uses the memory: `mlx-stack-proxy pressure`",
     "tier_busy": "Send fewer requests at once, or raise the tier's `max_concurrency`",
     "tier_degraded": "See why its server failed: `mlx-stack-proxy events --kind tier_degraded`",
     "unreachable": "Start LiteLLM, then run `mlx-stack-proxy check`",
-    "stopping": "Send it again: the proxy was stopping",
-    "error": "This is a fault of the proxy: its log has a line `fault` with the place",
+    "stopping": "Send the request again: the proxy was stopping",
+    "error": "This is a fault of the proxy: a line `fault` in its log shows where",
     "loop_detected": "Give the agent a clearer task, or a stronger tier",
-    "tool_validation_failed": f"{_CAPTURE}, or begin with a stronger tier",
+    "tool_validation_failed": f"{_CAPTURE}, or start with a stronger tier",
     "client_left": "Raise the client's timeout, or use a faster tier",
     "client_error": "Fix the client's request: no tier was at fault",
-    "timeout": "Give the tier more time (its `first_token_timeout`), or a smaller model",
+    "timeout": "Raise the tier's `first_token_timeout`, or use a smaller model",
     "context_overflow": "Shorten the prompt, or add a tier with a larger window",
     "server_error": "Check the model server's log at that time",
-    "empty_response": f"{_CAPTURE}, or begin with a stronger tier",
-    "output_truncated": "Raise `token_budget.max_output_tokens`, or have the model think less",
+    "empty_response": f"{_CAPTURE}, or start with a stronger tier",
+    "output_truncated": "Raise `token_budget.max_output_tokens`, or let the model reason less",
 }
 
 
@@ -89,7 +89,7 @@ def _asked(event: Data, record: Data) -> str:
         asked += f" and {some(offered, 'tool')} ({', '.join(names)})"
     if first := record.get("passed_over"):
         reason = record["escalation_reason"]
-        asked += f"; {first} {_DID.get(reason, f'was passed over ({_words(reason)})')}"
+        asked += f"; {first} {_DID.get(reason, f'was skipped ({_words(reason)})')}"
     return asked
 
 
@@ -102,12 +102,12 @@ def _attempts(record: Data) -> Iterator[str]:
         if MOST_NAMED <= number < len(runs) - 1:
             if number == MOST_NAMED:
                 others = sum(map(len, runs[MOST_NAMED:-1]))
-                yield f"{some(others, 'more attempt')} went wrong, too"
+                yield f"{some(others, 'more attempt')} also failed"
             continue
         yield f"{subject or 'Tier ' + run[0]['tier']} {_did(run)}"
         again = run[-1].get("then") == "retry"
         following = runs[number + 1][0]["tier"] if number + 1 < len(runs) else ""
-        subject = "Asked again, it" if again else f"Then {following}"
+        subject = "On a retry, it" if again else f"Then {following}"
 
 
 def _did(run: list[Data]) -> str:
@@ -146,7 +146,7 @@ def _got(record: Data) -> str:
     if outcome == "ok":
         return f"{_GOT.get(record.get('way', ''), 'The client got the reply')}{took}"
     if outcome == "client_left":
-        return f"The client left before its reply was whole{took}"
+        return f"The client disconnected before its reply was complete{took}"
     cause = record.get("refused_for", "")
     scope = f" of the {record['budget']}" if record.get("budget") else ""
     because = f": {REFUSED.get(cause, _words(cause))}{scope}" if cause else ""
@@ -164,7 +164,7 @@ def _to_do(event: Data, record: Data) -> str:
     attempts: list[Data] = record.get("attempts", [])
     reasons = [attempt["reason"] for attempt in attempts if attempt["reason"]]
     if any("out of memory" in attempt.get("wrong", "") for attempt in attempts):
-        return "Give the model's server more memory, a smaller model, or a smaller window"
+        return "Give the model server more memory, a smaller model, or a smaller window"
     if record.get("budget") == "session":
         return f"Reset the session: `mlx-stack-proxy sessions {event['session'][:12]} --delete`"
     if reasons[-1:] == ["server_error"] and attempts[-1].get("status") in (401, 403):

@@ -103,7 +103,7 @@ def test_codex_gets_the_window(agents: Agents) -> None:
 
 def test_a_prompt_that_cannot_fit_is_refused_in_one_sentence(agents: Agents) -> None:
     assert agents.refused("codex").endswith(
-        "Codex's first request takes some 13,000 tokens, more than the window of auto, 8,192: "
+        "Codex's first request takes some 13,000 tokens, more than auto's window of 8,192: "
         "ask for a larger tier (--model big)"
     )
 
@@ -184,4 +184,4 @@ def test_what_can_not_be_done_is_said(argv: list[str], said: str, agents: Agents
 
 @pytest.mark.parametrize("client", CLIENTS, ids=lambda one: one.name)
 def test_each_client_has_its_section(client: Client) -> None:
-    assert client.title in {*SECTIONS, "OpenAI's SDK, and all that is built on it"}
+    assert client.title in {*SECTIONS, "OpenAI's SDK, and everything built on it"}

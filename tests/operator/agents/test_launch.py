@@ -118,7 +118,7 @@ async def test_signals_and_the_exit_code_are_the_clients(
     [
         (["cline"], {}, "can't be started from here: `mlx-stack-proxy agents cline` prints"),
         (["claude-code"], {}, "Claude Code isn't installed: npm install -g @anthropic-ai/claude-"),
-        (["codex"], {}, "13,000 tokens, more than the window of auto, 8,192: ask for a larger"),
+        (["codex"], {}, "13,000 tokens, more than auto's window of 8,192: ask for a larger"),
         (["claude"], {}, "did you mean `claude-code`?"),
         (["aider"], {"key": "own", "key_needed": True}, "first export MLX_STACK_KEY=…, with one"),
         (["aider"], {"key": "litellm", "key_needed": True}, "first export LITELLM_MASTER_KEY=…"),

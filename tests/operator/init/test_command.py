@@ -123,7 +123,7 @@ def test_mlx_stacks_files_do_where_litellm_does_not_run(init: Init) -> None:
     assert "from ~/.mlx-stack/litellm.yaml and\n# ~/.mlx-stack/stacks/default.yaml." in text
     for sentence in (
         "the connection was refused.",
-        "In ~/.mlx-stack/litellm.yaml, which is left as it is:",
+        "In ~/.mlx-stack/litellm.yaml, which was not changed:",
         "router_settings.num_retries: 2: attempts multiply",
         "general_settings.fallbacks does nothing",
         "router_settings.disable_cooldowns is not true",
@@ -170,7 +170,7 @@ async def test_litellms_list_says_which_models_there_are(init: Init) -> None:
     }
     assert settings.tiers["fast"].context_window == 9_000
     assert "not listed by LiteLLM: gone." in ran.said
-    assert "Tier standard: it is unknown where it runs." in ran.said
+    assert "Tier standard: its location is unknown." in ran.said
 
 
 async def test_a_key_in_litellms_file_is_used_and_not_copied(
@@ -183,7 +183,7 @@ async def test_a_key_in_litellms_file_is_used_and_not_copied(
     ran = await init.beside(litellm, "--litellm-config", str(file))
     assert ran.code == 0
     assert [call.header("authorization") for call in litellm.calls] == ["Bearer sk-secret"]
-    assert "isn't copied" in ran.said and "$LITELLM_MASTER_KEY" in ran.said
+    assert "was not copied" in ran.said and "$LITELLM_MASTER_KEY" in ran.said
     assert "sk-secret" not in ran.err + (init.home / "config.yaml").read_text(encoding="utf-8")
 
 

@@ -122,7 +122,7 @@ def test_one_of_the_cloud_is_a_tier_the_others_are_said() -> None:
         here("fast"), cloud("gpt", "openai/gpt-4o"), cloud("claude"), cloud("o3", "x/y")
     )
     assert names(found) == {"fast": "fast", "premium": "gpt"}
-    assert "Also in the cloud, not a tier: claude, o3. Clients may name them." in found.remarks
+    assert "Also in the cloud, not tiers: claude, o3. Clients can name them." in found.remarks
 
 
 def test_what_is_no_tier_is_said() -> None:
@@ -148,7 +148,7 @@ NOWHERE = [ModelGroup("fast"), ModelGroup("qwen-8b"), ModelGroup("premium")]
         (
             NOWHERE,
             {"fast": True, "standard": False, "premium": False},
-            "Tiers fast, standard, premium: it is unknown where it runs.",
+            "Tiers fast, standard, premium: its location is unknown.",
         ),
         ([here("fast", port=1), here("premium", port=2)], {"fast": True, "premium": True}, ""),
         ([BOTH_SIDES], {"standard": False}, "No model of this machine was found"),

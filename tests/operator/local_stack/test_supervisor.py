@@ -45,7 +45,7 @@ async def test_a_child_that_is_never_ready_is_waited_for_and_said(
     stack: Stack, make_spec: MakeSpec
 ) -> None:
     with pytest.raises(
-        StartFailed, match=r"not ready after 1 s \(for GET http\S+ \(the connection was ref"
+        StartFailed, match=r"not ready after 1 s, waiting for GET http\S+ \(the connection was ref"
     ):
         await stack.supervisor.start([make_spec("mute", "--mute", start_limit=1)])
     assert re.search(
@@ -89,7 +89,7 @@ async def test_a_child_that_hangs_is_restarted(
     await stack.supervisor.start([spec])
     os.kill(serving(spec), signal.SIGSTOP)
     await until(lambda: "again, after" in stack.said)
-    assert "died       it hangs: 2 questions in a row got no answer" in stack.said
+    assert "died       it hangs: 2 consecutive requests got no answer" in stack.said
 
 
 async def test_a_restart_that_fails_is_tried_again(

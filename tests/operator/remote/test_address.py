@@ -64,7 +64,7 @@ async def test_an_answer_without_end_is_not_read(
     monkeypatch.setattr(client, "MAX_ANSWER", 100_000)
     upstream.routes["GET", f"/mlx-stack/{word}"] = Reply.json({"a": "x" * 30_000_000}, status)
     ran = await typed.beside(word, "--url", upstream.url)
-    why = "status 500" if status == 500 else "an answer of more than 100,000 bytes"
+    why = "status 500" if status == 500 else "a response of more than 100,000 bytes"
     assert ran.code == 1 and why in ran.said
 
 

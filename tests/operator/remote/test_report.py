@@ -68,10 +68,10 @@ def test_a_night_in_which_nobody_saw_anything() -> None:
     said = words(report({FAST: NIGHT}))
     assert "1,204 requests, all by claude-cli." in said
     assert "41 of 1,204 replies were broken; none reached an agent." in said
-    assert "11 repaired, 10 found in the text, 20 right when asked again" in said
+    assert "11 repaired, 10 found in text, 20 right after a retry" in said
     assert "a wrong tool call 20" in said
     assert "Loops: 2 broken." in said and "12,000 tokens" in said
-    assert "5 h 12 min, of which 40 min before the first word" in said
+    assert "5 h 12 min, 40 min of it before the first token" in said
 
 
 def test_what_failed_after_all_is_told_with_its_command() -> None:
@@ -119,10 +119,10 @@ def test_no_work_has_no_line() -> None:
 def test_calls_that_were_wrong(calls: dict[str, int], said: str) -> None:
     counts = {"requests": 9, **{f"invalid_calls:{tool}": n for tool, n in calls.items()}}
     lines = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
-    assert f"Tool calls that models wrote wrong: {said}" in lines
+    assert f"Invalid tool calls: {said}" in lines
     counts = {"requests": 9, "failed:tool_validation_failure": 8, "invalid_calls:other": 8}
     lines = words(build(ReportScope(NOW - HOUR, NOW), {FAST: counts}, [], SETTINGS))
-    assert "a wrong tool call 8." in lines and "wrote wrong" not in lines
+    assert "a wrong tool call 8." in lines and "Invalid" not in lines
 
 
 def test_an_agent_alone() -> None:
@@ -132,7 +132,7 @@ def test_an_agent_alone() -> None:
     assert found["totals"] == {"requests": 5}
     assert found["agents"] == ["claude-cli", "codex"]
     assert [one["agent"] for one in found["hours"]] == ["", "codex"]
-    assert "started twice, after a kill or a crash once" in words(found)
+    assert "started twice, once after a kill or a crash" in words(found)
 
 
 @pytest.mark.parametrize(
@@ -174,17 +174,17 @@ def test_advice_says_how_calls_are_written() -> None:
     sums = {"calls": 40, "calls_found": 40, "repairs:doubled_braces": 30}
     [found] = advice({"fast": sums}, SETTINGS)
     assert found["says"].startswith(
-        "every call of fast comes as text; its template shows doubled braces"
+        "fast writes every call as text; its template shows doubled braces"
     )
     [found] = advice({"fast": {**sums, "calls_found": 30, "repairs:doubled_braces": 2}}, SETTINGS)
-    assert found["says"].startswith("30 of 40 calls of fast come as text:")
+    assert found["says"].startswith("fast writes 30 of 40 calls as text:")
 
 
 def test_what_reached_an_agent() -> None:
     row = {"requests": 46, "turns": 46, "found_in_text": 40, "went_out_broken": 6}
     said = words(report({FAST: {**row, "calls_as_text": 5}}))
     assert "46 of 46 replies were broken; 6 reached an agent." in said
-    assert "5 calls went out as text." in said
+    assert "5 calls reached an agent as text." in said
 
 
 def test_no_advice_names_a_tool_that_was_not_offered() -> None:

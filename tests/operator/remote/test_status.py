@@ -112,7 +112,7 @@ LONG_NAMED = {"scope": f"tier:{'long' * 16}", "used": 100, "limit": 1000}
         ),
         (
             {"configuration": REFUSED},
-            ["configuration refused, the old one is in force: tiers: none, and 1 more"],
+            ["configuration refused; the old one stays in force: tiers: none, and 1 more"],
         ),
         (  # a long name leaves room for its budget
             {"budgets": [LONG_NAMED]},
@@ -127,7 +127,7 @@ def test_what_is_said(changes: dict[str, Any], parts: list[str]) -> None:
 
 def test_what_waits_in_the_configuration_is_the_first_line() -> None:
     first = drawn(found(configuration=REFUSED)).splitlines()[0]
-    assert first.startswith("configuration refused, the old one is in force: tiers: none")
+    assert first.startswith("configuration refused; the old one stays in force: tiers: none")
 
 
 def test_colours_only_on_a_terminal() -> None:

@@ -133,7 +133,7 @@ def test_uninstalling_what_was_not_installed_says_so(platform: str, service: Ser
     assert (ran.code, ran.out.startswith("uninstalled; ")) == (0, True)
     service.forget()
     code, out, err = service("uninstall")
-    assert (code, out, err.startswith("none was installed: ")) == (1, "", True)
+    assert (code, out, err.startswith("not installed: ")) == (1, "", True)
     assert "bootout" in service.called or "disable --now" in service.called
 
 
@@ -189,7 +189,7 @@ def test_what_does_not_start_is_said_with_its_own_last_words(
 def test_a_restart_with_a_bad_file_stops_nothing(platform: str, service: Service) -> None:
     service.on(platform)
     ran = service("restart")
-    assert (ran.code, ran.err.startswith("none is installed: ")) == (1, True)
+    assert (ran.code, ran.err.startswith("not installed: ")) == (1, True)
     assert service("install").code == 0
     service.forget()
     service.typed.write("servre: {}")
@@ -240,7 +240,7 @@ def test_without_the_manager_it_is_a_sentence(service: Service) -> None:
     service.on("darwin")
     service.typed.monkeypatch.setenv("PATH", "/nowhere")
     ran = service("status")
-    assert (ran.code, "launchctl is not on this machine" in ran.err) == (1, True)
+    assert (ran.code, "launchctl is not installed" in ran.err) == (1, True)
 
 
 @pytest.mark.parametrize(("platform", "system"), [("darwin", True), ("win32", False)])

@@ -139,7 +139,7 @@ async def test_a_night_is_told_by_the_hour_and_by_agent(
     assert f"{mended} mended" in legend and f"{totals['errors']} failed" in legend
     text = await browser.text()
     assert "LiteLLM out of reach, 24 min" in text and "fast: breaker open, 12 min" in text
-    assert "Failed after all: " in text and "mlx-stack-proxy why" not in text
+    assert "Errors that clients got: " in text and "mlx-stack-proxy why" not in text
     # The hour that is chosen by key is told in words.
     await browser.run("document.querySelector('.timeline .plot').focus()")
     await browser.press("ArrowLeft", "ArrowLeft")

@@ -188,7 +188,7 @@ CLIENTS = (
         variables=_claude_variables,
         key=("ANTHROPIC_AUTH_TOKEN",),
         launch_flags=_claude_settings,
-        says="Its web search runs at Anthropic and is refused.",
+        says="Its web search runs on Anthropic's servers and is refused.",
     ),
     Client(
         name="codex",
@@ -219,7 +219,7 @@ CLIENTS = (
         variables=lambda proxy: {"OPENAI_BASE_URL": f"{proxy.url}/v1"},
         key=("OPENAI_API_KEY",),
         flags=lambda proxy: ("--auth-type", "openai", "--model", proxy.model),
-        says="It learns the window only from model.generationConfig.contextWindowSize in its file.",
+        says="It reads the window only from model.generationConfig.contextWindowSize in its file.",
     ),
     Client(
         name="aider",
@@ -253,7 +253,7 @@ CLIENTS = (
     ),
     Client(
         name="openai",
-        title="OpenAI's SDK, and all that is built on it",
+        title="OpenAI's SDK, and everything built on it",
         protocol="chat completions",
         variables=lambda proxy: {"OPENAI_BASE_URL": f"{proxy.url}/v1"},
         key=("OPENAI_API_KEY",),

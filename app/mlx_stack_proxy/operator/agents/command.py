@@ -133,8 +133,8 @@ def _proxy_for(client: Client, args: argparse.Namespace, *, must_run: bool) -> S
         larger = ", ".join(f"--model {name}" for name, n in proxy.windows.items() if n > needed)
         advice = f"ask for a larger tier ({larger})" if larger else ""
         raise CommandError(
-            f"{client.title}'s first request takes some {needed:,} tokens, more than the window of "
-            f"{proxy.model}, {proxy.window:,}: {advice or 'serve a model with a larger window'}"
+            f"{client.title}'s first request takes some {needed:,} tokens, more than "
+            f"{proxy.model}'s window of {proxy.window:,}: {advice or 'serve a model with a larger window'}"
         )
     return proxy
 
@@ -156,7 +156,7 @@ def _ask(remote: Remote) -> tuple[Settings, dict[str, Any]]:
         needs_key = {"key": str(said["key"]), "key_needed": bool(said["key_needed"])}
         return from_mapping({"tiers": tiers, "reliability": reliability}), needs_key
     except (KeyError, TypeError, AttributeError, SettingsError):
-        sentence = f"what answers at {remote.url} is no proxy of this version ({__version__})"
+        sentence = f"what answers at {remote.url} is not a proxy of this version ({__version__})"
         raise NoAnswer(f"{sentence}: restart it?") from None
 
 

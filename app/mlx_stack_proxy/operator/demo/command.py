@@ -124,7 +124,7 @@ def _direct(args: argparse.Namespace, proxy: DemoServer) -> DemoServer:
     found = None if folder is None else model_server(folder / PROXY_CONFIG, args.tier)
     if found is None:
         raise CommandError(
-            f"no `mlx-stack-proxy up` runs at {proxy.url}: name what stands behind the proxy with "
+            f"no `mlx-stack-proxy up` runs at {proxy.url}: name the server behind the proxy with "
             "--direct http://127.0.0.1:4000 (LiteLLM, its key in LITELLM_MASTER_KEY)"
         )
     return found

@@ -39,16 +39,16 @@ def on_litellm(config: Any) -> Iterator[str]:
     if mapping(whole.get("general_settings")).get("fallbacks"):
         yield (
             "general_settings.fallbacks does nothing: LiteLLM reads fallbacks under "
-            "litellm_settings. Delete it; the proxy's tiers do what was meant."
+            "litellm_settings. Delete it; the proxy's tiers replace it."
         )
     for name, section in sections.items():
         if fallbacks := ", ".join(f"{name}.{key}" for key in _FALLBACKS if section.get(key)):
             yield (
-                f"{fallbacks}: moves a request to another model unnoticed, so the proxy blames the "
-                "wrong tier. Delete it; the proxy's tiers do that."
+                f"{fallbacks}: silently moves a request to another model, so the proxy blames the "
+                "wrong tier. Delete it; the proxy's tiers replace it."
             )
     if sections["router_settings"].get("disable_cooldowns") is not True:
         yield (
             "router_settings.disable_cooldowns is not true: after a single 404 from a tier's only "
-            "server LiteLLM answers 429 for a while without asking it. Set to true."
+            "server LiteLLM answers 429 for a while without calling it. Set it to true."
         )

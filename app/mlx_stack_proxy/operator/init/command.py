@@ -68,9 +68,8 @@ def run(args: argparse.Namespace) -> int:
     _report(found, proposal)
     if not proposal.tiers:
         raise CommandError(
-            "No model was found for a tier. LiteLLM has to run and to list its models, or "
-            "name its file with --litellm-config; `mlx-stack-proxy up` starts a whole stack of its "
-            "own."
+            "No model was found for a tier. Start LiteLLM, so that it lists its models, or name "
+            "its file with --litellm-config. `mlx-stack-proxy up` starts a complete local stack."
         )
     upstream = {"base_url": base_url, "api_key_env": found.key_variable}
     changed = {k: v for k, v in upstream.items() if v and v != getattr(_DEFAULT, k)}
@@ -166,8 +165,8 @@ def _key(found: _Found) -> str | None:
         return str(key)
     if in_file is not None:
         found.remarks.append(
-            f"LiteLLM's key stands in {found.file}, and isn't copied: the proxy takes it from "
-            f"the environment, ${found.key_variable}."
+            f"LiteLLM's key is in {found.file} and was not copied: the proxy reads it from the "
+            f"environment, ${found.key_variable}."
         )
     return in_file
 
@@ -179,7 +178,7 @@ def _report(found: _Found, proposal: Proposal) -> None:
         _say(f"- {remark}", "  ")
     advice = list(on_litellm(found.config)) if found.file else []
     if advice:
-        _say(f"In {found.file}, which is left as it is:")
+        _say(f"In {found.file}, which was not changed:")
     for sentence in advice:
         _say(f"- {sentence}", "  ")
 
@@ -189,9 +188,9 @@ def _show_next(key_variable: str, key_file: Path | None, inside: str) -> None:
     if inside:
         _say(f"Wrote {DEFAULT_FILE}. Next, in LiteLLM's own file:")
         _copied(*LITELLM_LINES)
-        _say("and start LiteLLM where this package is installed, too, with")
+        _say("Then start LiteLLM, in an environment that also has this package, with")
         _copied(f"export MLX_STACK_CONFIG={shlex.quote(str(Path(DEFAULT_FILE).resolve()))}")
-        _say(f"Agents go on asking LiteLLM, at {inside}/v1.")
+        _say(f"Agents still call LiteLLM, at {inside}/v1.")
         return
     _say(f"Wrote {DEFAULT_FILE}. Next:")
     key_is_set = os.environ.get(key_variable) and key_file is None

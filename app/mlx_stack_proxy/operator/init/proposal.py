@@ -31,8 +31,8 @@ LITELLM_LINES = ("litellm_settings:", f"  callbacks: [{CALLBACK}]")
 _WIDTH = 96
 _COMMENTS = {
     "context_window": "prompt and reply together, in tokens",
-    "reasoning": "it thinks before it answers, and needs room for that",
-    "health_url": "asked when the model is silent",
+    "reasoning": "it reasons before it answers, and needs tokens for that",
+    "health_url": "checked when the model is silent",
     ("local", True): "on this machine",
     ("local", False): "not on this machine: only by name, or with consent",
 }
@@ -65,8 +65,7 @@ _ON_PLACES = {
     "if it is not.",
     "cloud": "in the cloud. Requests go there only if a client names it, or with your consent: "
     "`cloud_fallback`, commented out in the file.",
-    "unknown": "it is unknown where it runs. `local: true` if on this machine, else "
-    "`local: false`.",
+    "unknown": "its location is unknown. `local: true` if on this machine, else `local: false`.",
 }
 
 
@@ -91,7 +90,7 @@ def propose(groups: Groups) -> Proposal:
     remarks: list[str] = []
     tiers = [_tier(*named) for named in _named(list(_usable(groups.values(), remarks)), remarks)]
     if tiers and all(tier.group.place == "cloud" for tier in tiers):
-        remarks.append("No model of this machine was found; the proxy is made for those.")
+        remarks.append("No model on this machine was found; the proxy is made for local models.")
     for place, remark in _ON_PLACES.items():
         names = [tier.name for tier in tiers if tier.group.place == place]
         if names:
@@ -136,9 +135,9 @@ def _usable(groups: Iterable[ModelGroup], remarks: list[str]) -> Iterator[ModelG
     for group in groups:
         twin = seen.get(group.deployments) if group.deployments else None
         if "*" in group.name:
-            remarks.append(f"{group.name} is a wildcard, and no tier.")
+            remarks.append(f"{group.name} is a wildcard: no tier.")
         elif not group.chats:
-            remarks.append(f"{group.name} is not for chat, and no tier; it passes through.")
+            remarks.append(f"{group.name} is not a chat model: no tier, it passes through.")
         elif twin is not None:
             remarks.append(f"{group.name} is the same model on the same server as {twin}: no tier.")
         else:
@@ -166,7 +165,7 @@ def _named(groups: list[ModelGroup], remarks: list[str]) -> list[tuple[str, Mode
             tiers[name] = free.pop(0)
     if clouds:
         names_there = ", ".join(group.name for group in clouds)
-        remarks.append(f"Also in the cloud, not a tier: {names_there}. Clients may name them.")
+        remarks.append(f"Also in the cloud, not tiers: {names_there}. Clients can name them.")
     own: dict[str, ModelGroup] = {}
     for group in near:  # an allowed name that is free and as close to the group's as possible
         name = re.sub(r"[^A-Za-z0-9_.-]", "-", group.name).lstrip("_.-")[:60] or "tier"

@@ -24,7 +24,7 @@ def require_free(ports: Iterable[tuple[int, str, str]]) -> None:
     purposes: dict[int, str] = {}
     for port, purpose, option in ports:
         if not 0 < port < 65536:
-            raise CommandError(f"{option}: {port} is no port number")
+            raise CommandError(f"{option}: {port} is not a port number")
         if port in purposes:
             raise CommandError(f"port {port} is given for both {purposes[port]} and {purpose}")
         purposes[port] = purpose

@@ -51,7 +51,7 @@ class RunDirectory:
             os.close(self._lock)
             raise CommandError(
                 f"{path} is in use by another `mlx-stack-proxy up` (process {holder}); end that, "
-                "or give this one a --run-dir of its own"
+                "or use another --run-dir"
             ) from None
         except OSError as error:
             why = f"the run directory {path} can't be written to ({error.strerror})"

@@ -163,10 +163,10 @@ class Supervisor:
                     if status == 200:
                         return ""
                     if spec.model and status:
-                        return f"its first question got {answer}"
+                        return f"its first request got {answer}"
                     await asyncio.sleep(ASK_SECONDS)
                 if limit is not None and seconds >= limit:
-                    return f"not ready after {limit:.0f} s (for {waiting_for} ({answer}))"
+                    return f"not ready after {limit:.0f} s, waiting for {waiting_for} ({answer})"
                 if begun + seconds >= shown_at:
                     text = f"{seconds:.0f} s, for {waiting_for} ({answer})"
                     self._console.child(spec.name, "waiting", text)
@@ -199,7 +199,7 @@ async def _illness(spec: ChildSpec) -> str:
         if spec.model and status == 503:
             return "its model thread has died"
         unanswered = 0 if status else unanswered + 1
-    return f"it hangs: {unanswered} questions in a row got no answer"
+    return f"it hangs: {unanswered} consecutive requests got no answer"
 
 
 async def _asked(spec: ChildSpec, model: str = "") -> tuple[int, str]:

@@ -92,7 +92,7 @@ def read(answer: httpx.Response) -> bytes:
     for piece in answer.iter_raw():
         body += piece
         if len(body) > MAX_ANSWER:
-            raise ValueError(f"an answer of more than {MAX_ANSWER:,} bytes")
+            raise ValueError(f"a response of more than {MAX_ANSWER:,} bytes")
     return bytes(body)
 
 
@@ -168,7 +168,7 @@ class Remote:
         return Refused(message) if answer.is_client_error else NoAnswer(message)
 
     def _no_answer(self, error: Exception) -> NoAnswer:
-        hint = "`mlx-stack-proxy serve` starts one, --url names another"
+        hint = "start one with `mlx-stack-proxy serve`, or name another with --url"
         why = re.sub(r"^\[Errno -?\d+\] ", "", str(error))
         return NoAnswer(f"no proxy answers at {self.url}: {why}; {hint}")
 
@@ -181,7 +181,7 @@ def on_configuration(configuration: Any) -> tuple[str, bool]:
     if not isinstance(configuration, dict):
         return "", False
     if problems := configuration["refused"]:
-        return f"configuration refused, the old one is in force: {_first(problems)}", True
+        return f"configuration refused; the old one stays in force: {_first(problems)}", True
     return f"restart needed for: {', '.join(configuration['restart_due'])}", False
 
 

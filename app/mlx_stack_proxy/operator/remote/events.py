@@ -29,12 +29,12 @@ def add_events(events: argparse.ArgumentParser) -> None:
     add = events.add_argument
     add("--kind", help="e.g. escalated, loop_break")
     add("--session", help="a hash, its beginning, or a client's name")
-    add("--agent", metavar="NAME", help="only what this agent did")
+    add("--agent", metavar="NAME", help="only events of this agent")
     add("--request", metavar="ID", help="an X-MLX-Stack-Request-Id")
     text = "30m, 12h or 2d ago, or a time such as 2026-11-22T08:00"
     add("--since", type=with_zone, help=text)
     amount = events.add_mutually_exclusive_group()
-    amount.add_argument("--limit", type=int, default=50, help="how many, the newest; default: 50")
+    amount.add_argument("--limit", type=int, default=50, help="how many of the newest; default: 50")
     amount.add_argument("--all", action="store_true", help="all stored events")
     add("--follow", "-f", action="store_true", help="follow new events until Ctrl-C")
     set_remote_command(events, list_events)
@@ -169,8 +169,8 @@ def add_sessions(sessions: argparse.ArgumentParser) -> None:
     add("--delete", action="store_true", help="reset the session")
     add("--all", action="store_true", help="with --delete: reset all sessions")
     add("--agent", metavar="NAME", help="only sessions of this agent")
-    add("--limit", type=int, default=20, help="how many; default: 20")
-    add("--offset", type=int, default=0, help="how many to skip")
+    add("--limit", type=int, default=20, help="number of sessions; default: 20")
+    add("--offset", type=int, default=0, help="number of sessions to skip")
     set_remote_command(sessions, list_sessions)
 
 

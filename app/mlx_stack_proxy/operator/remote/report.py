@@ -25,10 +25,8 @@ def add_report(parser: argparse.ArgumentParser) -> None:
     when.add_argument(
         "--since", type=with_zone, default="12h", help="30m, 12h or 2d ago, or a time; default: 12h"
     )
-    when.add_argument(
-        "--night", action="store_true", help="from 8 in the evening to 8 in the morning, or now"
-    )
-    parser.add_argument("--agent", metavar="NAME", help="only what this agent did")
+    when.add_argument("--night", action="store_true", help="from 20:00 to 08:00, or until now")
+    parser.add_argument("--agent", metavar="NAME", help="only figures of this agent")
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
     set_remote_command(parser, report)
 
@@ -39,7 +37,7 @@ def add_why(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         default="last",
         metavar="ID",
-        help="an X-MLX-Stack-Request-Id; default: last, the newest that went wrong at first",
+        help="an X-MLX-Stack-Request-Id; default: last, the newest not right at once",
     )
     parser.add_argument("--agent", metavar="NAME", help="the newest of this agent")
     set_remote_command(parser, why)

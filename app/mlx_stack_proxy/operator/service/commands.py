@@ -28,19 +28,19 @@ def add_service(parser: argparse.ArgumentParser) -> None:
         action = actions.add_parser(name, help=text)
         action.set_defaults(run=run, system=False, dry_run=False)
         scope = action.add_mutually_exclusive_group()
-        about = "a service of the current user (default)"
+        about = "a service for the current user (default)"
         scope.add_argument("--user", dest="system", action="store_false", help=about)
-        about = "a service of the machine (Linux, as root)"
+        about = "a system service (Linux, as root)"
         scope.add_argument("--system", action="store_true", help=about)
         if name == "install":
             action.add_argument("--config", metavar="FILE", help="default: as for `serve`")
         if name == "logs":
-            about = "the last ones; default: 100"
+            about = "number of lines; default: 100"
             action.add_argument("--lines", "-n", type=int, default=100, help=about)
             about = "follow the log until Ctrl-C"
             action.add_argument("--follow", "-f", action="store_true", help=about)
         if name in ("install", "uninstall", "restart"):
-            about = "print what would be done, and do nothing"
+            about = "print what would be done, without doing it"
             action.add_argument("--dry-run", action="store_true", help=about)
 
 
@@ -51,7 +51,7 @@ def manager(system: bool, dry: bool = False, platform: str = sys.platform) -> La
     """
     if platform == "darwin":
         if system:
-            raise CommandError("on macOS the service is the user's own: leave --system out")
+            raise CommandError("macOS has only a service for the user: omit --system")
         return Launchd(dry)
     if not platform.startswith("linux"):
         raise CommandError(f"no service manager is known for {platform}: only launchd and systemd")
@@ -91,7 +91,7 @@ def _install(args: argparse.Namespace) -> int:
     if service.env_file.exists():  # it is never overwritten
         there = env_file.read(service.env_file)
         lacking = [n for n, value in variables.items() if value is not None and n not in there]
-        notes += [f"{service.env_file} is left as it is, and lacks {name}" for name in lacking]
+        notes += [f"{service.env_file} was not changed, and lacks {name}" for name in lacking]
     else:
         service.make_folder(service.env_file.parent, 0o755 if args.system else 0o700)
         texts = [env_file.text_of(variables, hide) for hide in (False, True)]
@@ -100,7 +100,7 @@ def _install(args: argparse.Namespace) -> int:
     if file is None:
         notes.append(f"no configuration file: the defaults, or {service.folder}/config.yaml")
     if not args.dry_run:
-        print(f"installed, and it serves: {service.definition}")
+        print(f"installed and serving: {service.definition}")
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return 0
@@ -112,8 +112,8 @@ def _uninstall(args: argparse.Namespace) -> int:
     service.uninstall()  # even without a definition: other parts may be left
     if not args.dry_run:
         if not was_installed:
-            raise CommandError(f"none was installed: {service.definition} is not there")
-        print("uninstalled; configuration, environment file, logs and state are left")
+            raise CommandError(f"not installed: {service.definition} doesn't exist")
+        print("uninstalled; configuration, environment file, logs and state are kept")
     return 0
 
 
@@ -121,7 +121,7 @@ def _restart(args: argparse.Namespace) -> int:
     service = manager(args.system, args.dry_run)
     command = service.command()
     if command is None:
-        raise CommandError(f"none is installed: {service.definition} is not there")
+        raise CommandError(f"not installed: {service.definition} doesn't exist")
     config = command[command.index("--config") + 1] if "--config" in command else None
     environ = env_file.read(service.env_file) if service.env_file.exists() else {}
     # Before the restart: a configuration that can't serve must not stop a proxy that does.
@@ -129,7 +129,7 @@ def _restart(args: argparse.Namespace) -> int:
     check_servable(settings)
     service.restart(settings)
     if not args.dry_run:
-        print("restarted, and it serves")
+        print("restarted and serving")
     return 0
 
 

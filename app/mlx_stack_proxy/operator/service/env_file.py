@@ -32,7 +32,7 @@ def read(path: Path) -> dict[str, str]:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise SettingsError([f"can't be read: {why}"], str(path)) from None
     if mode & 0o077:
-        sentence = f"other users may read it (mode {mode:04o}), and it holds keys: chmod 600 {path}"
+        sentence = f"other users can read it (mode {mode:04o}), and it holds keys: chmod 600 {path}"
         raise SettingsError([sentence], str(path))
     variables: dict[str, str] = {}
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
@@ -67,7 +67,7 @@ def text_of(variables: Mapping[str, str | None], hide: bool = False) -> str:
         if value is None:
             lines.append(f"#{name}=")
         elif re.search(r"[\n\r\0]", value):
-            raise SettingsError(["its value has a line end, which such a file can't hold"], name)
+            raise SettingsError(["its value has a line break, which this file can't hold"], name)
         else:
             quoted = re.sub(r'(["\\$`])', r"\\\1", value)
             lines.append(f"{name}=" + ("(as it is now, not shown)" if hide else f'"{quoted}"'))

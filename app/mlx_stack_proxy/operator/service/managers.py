@@ -41,10 +41,8 @@ NO_NAMESPACES = {
     Path("/proc/sys/kernel/unprivileged_userns_clone"): "0",
     Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns"): "1",
 }
-_NO_SYSTEMD = (
-    "is there a systemd here? In a container there is none: let that run `mlx-stack-proxy serve`"
-)
-_NO_USERS_SYSTEMD = f"{_NO_SYSTEMD}. After `su` yours isn't reached: log in as the user itself"
+_NO_SYSTEMD = "is systemd running here? A container has none: run `mlx-stack-proxy serve` there"
+_NO_USERS_SYSTEMD = f"{_NO_SYSTEMD}. It can't be reached after `su`: log in as the user"
 
 
 class Manager:
@@ -109,7 +107,7 @@ def run(*argv: str, silent: bool = False) -> int:
     try:
         return subprocess.run(argv, check=False, stdout=output, stderr=output).returncode  # noqa: S603  # launchctl and the like
     except FileNotFoundError:
-        raise CommandError(f"the program {argv[0]} is not on this machine") from None
+        raise CommandError(f"the program {argv[0]} is not installed") from None
 
 
 def filled(name: str, **values: str) -> str:
@@ -174,7 +172,7 @@ class Launchd(Manager):
     def _start(self, settings: Settings) -> None:
         url = f"{settings.server.url}/health"
         if not self.until(f"nothing answers at {url}", lambda: not answers(url), 0):
-            raise CommandError(f"{url} answers, though the service is stopped: another process?")
+            raise CommandError(f"{url} still answers after the stop; another process?")
         enable = ("launchctl", "enable", self._target)
         if not self.runs(*enable):
             raise CommandError(f"`{shlex.join(enable)}` failed")
@@ -241,7 +239,9 @@ class Systemd(Manager):
             kept = "state and captured failures are kept in /var/lib/mlx-stack-proxy"
             self.notes = (f"{kept}, whatever the file says",)
         elif not self.sandboxed:
-            lacks = "this kernel lets users make no namespaces: without ProtectSystem and the rest"
+            lacks = (
+                "this kernel lets users create no namespaces: without ProtectSystem and the rest"
+            )
             self.notes = (f"{lacks} of deploy/systemd/user/sandbox.conf (docs/install.md)",)
 
     def install(self, command: Sequence[str], settings: Settings) -> None:
@@ -295,12 +295,12 @@ class Systemd(Manager):
         """Return the unit. Raises :class:`CommandError` for a path that systemd can't hold."""
         program, *arguments = command
         if re.search(r"[\"'\\]", program):
-            raise CommandError(f"{program}: systemd runs no program whose path has quotes in it")
+            raise CommandError(f"{program}: systemd can't run a program whose path contains quotes")
         seen = () if self._user else (program, str(Path(sys.executable).resolve()), *arguments)
         for word in seen:
             if place := next((one for one in _HIDDEN if Path(word).is_relative_to(one)), None):
                 raise CommandError(
-                    f"{word} is below {place}, which a system service does not see: "
+                    f"{word} is below {place}, which a system service can't see: "
                     "install into /opt, configure in /etc (docs/install.md), or use --user"
                 )
         return filled(
@@ -334,7 +334,7 @@ def quoted(word: str, argument: bool = False) -> str:
     ``argument``: whether it is a command's argument, in which ``$`` begins a variable.
     """
     if any(ord(letter) < 32 for letter in word):
-        raise CommandError(f"{word!r}: a path with control characters fits no unit file")
+        raise CommandError(f"{word!r}: a unit file can't hold a path with control characters")
     word = word.replace("%", "%%").replace("\\", "\\\\").replace('"', '\\"')
     if argument:
         word = word.replace("$", "$$")
