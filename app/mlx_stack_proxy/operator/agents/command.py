@@ -134,7 +134,8 @@ def _proxy_for(client: Client, args: argparse.Namespace, *, must_run: bool) -> S
         advice = f"ask for a larger tier ({larger})" if larger else ""
         raise CommandError(
             f"{client.title}'s first request takes some {needed:,} tokens, more than "
-            f"{proxy.model}'s window of {proxy.window:,}: {advice or 'serve a model with a larger window'}"
+            f"{proxy.model}'s window of {proxy.window:,}: "
+            f"{advice or 'serve a model with a larger window'}"
         )
     return proxy
 
