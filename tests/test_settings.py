@@ -135,8 +135,8 @@ def test_and_a_switch_where_a_switch_is_meant(word: str, empty_folder: Path) -> 
         ("server:\n\tport: 1", "is not valid YAML"),
         ("server: !!int x", "is not valid YAML: ValueError: "),
         ("server: {port: 2026-13-01}", "is not valid YAML: ValueError: month must be"),
-        ("[1, 2]", "must hold a mapping of sections"),
-        ("just words", "must hold a mapping of sections"),
+        ("[1, 2]", "must be a mapping of sections"),
+        ("just words", "must be a mapping of sections"),
     ],
 )
 def test_a_file_that_is_none(text: str, said: str, empty_folder: Path) -> None:

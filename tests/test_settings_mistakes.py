@@ -67,7 +67,7 @@ def test_keys_that_are_no_strings() -> None:
 def test_a_word_that_yaml_reads_as_something_else(path: str, value: object, read: str) -> None:
     """`tiers: {1: , on: }` names tiers, because keys are always words; `chain: [1, on]` doesn't."""
     place, _, said = read.partition(": ")
-    sentence = f"{path}{place}: must be a text: put it in quotes, because it reads as {said}"
+    sentence = f"{path}{place}: must be text: put it in quotes, because it reads as {said}"
     assert problems(at(path, value)) == [sentence]
 
 
@@ -79,11 +79,11 @@ URL = ": must be a URL such as http:"
     [
         ("server.port", "x", ": input should be a valid integer"),
         ("server.port", 65_536, ": input should be less than or equal to 65535"),
-        ("server", [], ": must hold keys of its own"),
+        ("server", [], ": must be a mapping of keys"),
         ("server.api_keys", 7, ": must be a list"),
         ("tiers", {}, ": "),
-        ("tiers", [], ": must hold keys of its own"),
-        ("tiers.fast", "qwen", ": must hold keys of its own"),
+        ("tiers", [], ": must be a mapping of keys"),
+        ("tiers.fast", "qwen", ": must be a mapping of keys"),
         ("tiers.fast.tools", "x", ": input should be 'auto', True or False"),
         ("tiers.fast.max_concurrency", 0, ": input should be greater"),
         ("tiers.fast.max_concurrency", True, ": must be a number, not"),
@@ -287,7 +287,7 @@ def test_a_key_given_twice_stops_the_start(
     with pytest.raises(SettingsError) as caught:
         load(str(file), {})
     (said,) = caught.value.problems
-    assert said == f"is not valid YAML: line {lines[0]} gives a key that line {lines[1]} has given"
+    assert said == f"is not valid YAML: line {lines[0]} repeats a key of line {lines[1]}"
 
 
 def test_a_key_beside_what_is_merged_in_is_given_once(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def from_mapping(
     tiers = values.setdefault("tiers", DEFAULT_TIERS)
     if isinstance(tiers, Mapping):
         if CLOUD_TIER in tiers:
-            problems.append(f"tiers.{CLOUD_TIER}: is the name of the tier that this key makes")
+            problems.append(f"tiers.{CLOUD_TIER}: is reserved for the tier that this key creates")
         values |= _filled_in(tiers, values.get("reliability"))
     try:
         settings = Settings(**values)
@@ -218,7 +218,7 @@ class _Loader(yaml.SafeLoader):
             key.tag = _STR
             line = key.start_mark.line + 1
             if key.value in lines:  # the message doesn't quote the key: it may be an API key
-                message = f"line {line} gives a key that line {lines[key.value]} has given"
+                message = f"line {line} repeats a key of line {lines[key.value]}"
                 raise yaml.composer.ComposerError(None, None, message, None)
             lines[key.value] = line
         return node
@@ -246,7 +246,7 @@ def _read_yaml(file: Path) -> dict[str, Any]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise SettingsError(["must hold a mapping of sections (server, tiers, …)"], str(file))
+        raise SettingsError(["must be a mapping of sections (server, tiers, …)"], str(file))
     return data
 
 
@@ -344,7 +344,7 @@ def _sentence(error: Any, other_names: Mapping[str, str]) -> str:
     is_secret = any("key" in str(part) for part in path) or "@" in str(value)
     if kind == "string_type" and isinstance(value, (bool, int, float)):
         read = "" if is_secret else f", because it reads as {str(value).lower()}"
-        return f"{dotted}: must be a text: put it in quotes{read}"
+        return f"{dotted}: must be text: put it in quotes{read}"
     suffix = "" if is_secret or isinstance(value, (dict, list)) else f", not {value!r}"
     if kind == "literal_error" and isinstance(value, str) and not is_secret:
         near = nearest(value, re.findall(r"'([^']*)'", error["ctx"]["expected"]))
@@ -354,8 +354,8 @@ def _sentence(error: Any, other_names: Mapping[str, str]) -> str:
 
 _WRONG_SHAPE = {
     "missing": "is required",
-    "dataclass_type": "must hold keys of its own (a mapping; in the environment as JSON)",
-    "dict_type": "must hold keys of its own (a mapping; in the environment as JSON)",
+    "dataclass_type": "must be a mapping of keys (in the environment as JSON)",
+    "dict_type": "must be a mapping of keys (in the environment as JSON)",
     "tuple_type": "must be a list (in the environment as JSON)",
 }
 
