@@ -120,7 +120,7 @@ def test_another_name_in_the_environment_is_stronger_than_the_file(tmp_path: Pat
 
 
 def test_a_section_that_is_none_is_said() -> None:
-    with pytest.raises(SettingsError, match="name_cycle: must hold keys"):
+    with pytest.raises(SettingsError, match="name_cycle: must be a mapping of keys"):
         from_mapping(at(LOOPS, {"name_cycle": 3, "cycle_min_len": 2}))
 
 

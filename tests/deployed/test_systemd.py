@@ -33,7 +33,7 @@ def nothing_left(booted: Machine) -> None:
 def test_it_is_installed_killed_restarted_and_removed(booted: Machine, user: str | None) -> None:
     code, said = booted.service("install", user=user)
     assert code == 0, said
-    assert "installed, and it serves" in said
+    assert "installed and serving" in said
     assert booted.healthy(), "at once: `install` waits for it"
     first = booted.shown("MainPID", user)
 
@@ -143,4 +143,4 @@ def test_a_user_who_is_not_logged_in_is_told(booted: Machine) -> None:
     """As behind `su`: no systemd of the user's own is reached."""
     code, said = booted.outcome("runuser", "-u", USER, "--", PROXY, "service", "install")
     assert code == 1
-    assert "log in as the user itself" in said
+    assert "log in as the user" in said

@@ -98,7 +98,7 @@ async def test_tool_calls(reply: Reply, line: tuple[str, str], litellm: Scripted
     assert text.startswith(line[1])
 
 
-NO_RETRY = "so no retry is guided"
+NO_RETRY = "so retries are not guided"
 SCHEMA = f'<think>Hm.</think>{{"code": "{CODE}"}}'
 
 
@@ -107,7 +107,7 @@ SCHEMA = f'<think>Hm.</think>{{"code": "{CODE}"}}'
     [
         (guided("1 2 3"), False, f"ignores a JSON schema, {NO_RETRY}"),
         (guided(""), True, f"ignores a JSON schema, {NO_RETRY}"),
-        (litellm_error(400, "no grammar"), False, f"takes no JSON schema, {NO_RETRY}"),
+        (litellm_error(400, "no grammar"), False, f"accepts no JSON schema, {NO_RETRY}"),
         (litellm_error(502, "an empty reply"), False, "gave no reply to a JSON schema request"),
         (guided(SCHEMA), True, "can be guided; set tiers.fast.guided: retry"),
     ],

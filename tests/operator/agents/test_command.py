@@ -168,7 +168,7 @@ async def test_another_servers_answer_is_no_line_of_a_shell(
     upstream.routes["GET", "/mlx-stack/status"] = Reply.json(answer)
     ran = await agents.typed.beside("agents", "opencode", "--url", upstream.url)
     assert (ran.code, ran.out) == (1, "")
-    assert f"what answers at {upstream.url} is no proxy of this version" in ran.said
+    assert f"what answers at {upstream.url} is not a proxy of this version" in ran.said
 
 
 @pytest.mark.parametrize(

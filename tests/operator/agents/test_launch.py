@@ -164,4 +164,4 @@ async def test_without_a_proxy_nothing_is_started(home: Path) -> None:
     out, err = await process.communicate()
     assert (process.returncode, out) == (1, b"")
     assert f"no proxy answers at http://127.0.0.1:{port}: ".encode() in err
-    assert b"`mlx-stack-proxy serve` starts one" in err
+    assert b"start one with `mlx-stack-proxy serve`" in err

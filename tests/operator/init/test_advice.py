@@ -29,10 +29,13 @@ def test_the_configuration_that_ships_needs_none() -> None:
         ({"router_settings": {**QUIET, "num_retries": 2}}, "router_settings.num_retries: 2: att"),
         ({"router_settings": {"num_retries": 0}}, "router_settings.disable_cooldowns is not true"),
         ({"general_settings": {"fallbacks": [{"a": ["b"]}]}}, "general_settings.fallbacks does"),
-        ({"litellm_settings": {"fallbacks": [{"a": ["b"]}]}}, "litellm_settings.fallbacks: moves"),
+        (
+            {"litellm_settings": {"fallbacks": [{"a": ["b"]}]}},
+            "litellm_settings.fallbacks: silently moves",
+        ),
         (
             {"litellm_settings": {"context_window_fallbacks": [{"a": ["b"]}]}},
-            "litellm_settings.context_window_fallbacks: moves",
+            "litellm_settings.context_window_fallbacks: silently moves",
         ),
         ({"litellm_settings": {"num_retries": 3}}, "litellm_settings.num_retries: 3: attempts"),
         ({"litellm_settings": {"num_retries": "3"}}, "litellm_settings.num_retries: 3: attempts"),

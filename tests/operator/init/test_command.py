@@ -194,7 +194,7 @@ async def test_litellm_that_refuses_to_tell(init: Init, litellm: ScriptedServer)
     assert "answered status 401 when asked for its models without a key" in ran.said
     assert "To do: export LITELLM_MASTER_KEY=…" in ran.said
     assert "No model was found for a tier." in ran.said
-    assert "No model of this machine" not in ran.said
+    assert "No model on this machine" not in ran.said
 
 
 async def test_a_password_in_litellms_address_is_shown_nowhere(

@@ -151,9 +151,9 @@ NOWHERE = [ModelGroup("fast"), ModelGroup("qwen-8b"), ModelGroup("premium")]
             "Tiers fast, standard, premium: its location is unknown.",
         ),
         ([here("fast", port=1), here("premium", port=2)], {"fast": True, "premium": True}, ""),
-        ([BOTH_SIDES], {"standard": False}, "No model of this machine was found"),
+        ([BOTH_SIDES], {"standard": False}, "No model on this machine was found"),
         ([NEAR], {"fast": True}, "Tier fast: on another machine of your network"),
-        ([cloud("gpt")], {"premium": False}, "No model of this machine was found"),
+        ([cloud("gpt")], {"premium": False}, "No model on this machine was found"),
     ],
 )
 def test_which_tiers_are_local_and_what_is_said(

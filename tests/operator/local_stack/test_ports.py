@@ -50,5 +50,5 @@ def test_one_port_for_two_is_said() -> None:
 
 @pytest.mark.parametrize("port", [0, -1, 65536])
 def test_what_is_no_port_is_said(port: int) -> None:
-    with pytest.raises(CommandError, match="no port number"):
+    with pytest.raises(CommandError, match="not a port number"):
         require_free([(port, "the proxy", "--port")])

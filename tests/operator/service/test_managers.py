@@ -217,7 +217,7 @@ def test_a_program_with_quotes_in_its_path_is_refused(tmp_path: Path) -> None:
 
 def test_a_system_unit_is_refused_what_it_could_not_see() -> None:
     for place in ("/home/ada/bin/mlx-stack-proxy", "/root/.local/bin/mlx-stack-proxy"):
-        with pytest.raises(CommandError, match=r"does not see.*--user"):
+        with pytest.raises(CommandError, match=r"can't see.*--user"):
             unit("system", Path(place))
     with pytest.raises(CommandError, match=r"/home/ada/config.yaml is below /home"):
         unit("system", config=Path("/home/ada/config.yaml"))

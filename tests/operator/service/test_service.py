@@ -140,7 +140,7 @@ def test_uninstalling_what_was_not_installed_says_so(platform: str, service: Ser
 def test_a_step_that_fails_ends_it_with_a_sentence(service: Service) -> None:
     service.fail("daemon-reload")
     ran = service("install")
-    assert (ran.code, "daemon-reload` failed: is there a systemd" in ran.err) == (1, True)
+    assert (ran.code, "daemon-reload` failed: is systemd running" in ran.err) == (1, True)
     assert "restart" not in service.called
 
 
