@@ -165,7 +165,7 @@ def test_another_program_on_the_port_is_not_taken_for_the_service(service: Servi
     service.on("darwin")
     service.answers = lambda: True
     ran = service("install")
-    assert (ran.code, "http://127.0.0.1:4100/health answers" in ran.err) == (1, True)
+    assert (ran.code, "http://127.0.0.1:4100/health still answers" in ran.err) == (1, True)
     assert "bootstrap" not in service.asked
 
 
