@@ -1,10 +1,9 @@
-"""Recognises the messages that came with an earlier request, so that they are not read again.
+"""Caches what a reader made of a transcript's beginning, so that only new messages are read.
 
-A client sends its whole transcript with every turn, so nearly all messages of a request came with
-the request before. :class:`Blocks` names each beginning of a transcript, block by block, by a hash
-of its content. A reader keeps in a :class:`Known` what it has made of a beginning, under that name,
-and reads only the messages after it. The hashing alone runs over every whole transcript, so it has
-to be about as fast as memory.
+A client sends its whole transcript with every turn, so nearly all messages of a request were in the
+previous one. :class:`Blocks` hashes each prefix of a transcript, block by block. A reader stores
+its result for a prefix in a :class:`Known`, under that hash, and reads only the messages after it.
+Each request hashes its whole transcript, so hashing must be about as fast as memory.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import orjson
 from ..recent import Recent
 
 BLOCK: Final = 16  # messages
-MAX_KNOWN: Final = 4096  # beginnings that a reader remembers: enough for 160 runs of 400 messages
+MAX_KNOWN: Final = 4096  # prefixes that a reader remembers: enough for 160 runs of 400 messages
 _SYSTEM: Final = ("system", "developer")
 
 _V = TypeVar("_V")
@@ -26,8 +25,7 @@ _V = TypeVar("_V")
 class Blocks:
     """The messages of one request in blocks.
 
-    The system messages at the head belong to no block, because some agents write the time into
-    them.
+    Leading system messages belong to no block, because some agents write the time into them.
     """
 
     __slots__ = ("head", "messages", "names")
@@ -39,9 +37,9 @@ class Blocks:
                 break
             lead += 1
         self.head = messages[:lead]
-        self.messages = messages[lead:] if lead else messages  # those after the head
-        # For each full block: a hash of this block, of all blocks before it, and of the number of
-        # messages at the head. Valid in this process only.
+        self.messages = messages[lead:] if lead else messages  # without the leading system messages
+        # For each full block: a hash of all blocks up to it and of the number of leading system
+        # messages. Valid in this process only.
         self.names: list[int] = []
         name = lead
         for end in range(BLOCK, len(self.messages) + 1, BLOCK):
@@ -50,7 +48,7 @@ class Blocks:
 
 
 class Known(Generic[_V]):
-    """The values that one reader has made of transcripts' beginnings, each up to a block's end."""
+    """What one reader has made of transcripts' prefixes, each of which ends with a block."""
 
     __slots__ = ("_values",)
 
@@ -62,10 +60,10 @@ class Known(Generic[_V]):
         return [*self._values.values()]
 
     def read(self, blocks: Blocks, initial: _V, read: Callable[[_V, Sequence[Any]], _V]) -> _V:
-        """Return what ``read`` makes of all messages after the head.
+        """Return what ``read`` makes of all messages after the leading system messages.
 
-        ``read`` gets the value that it made of the messages before, at first ``initial``, and the
-        next messages. It must not change this value, nor return None.
+        ``read`` takes its result for the messages before (at first ``initial``) and the next
+        messages. It must not change that result, nor return None.
         """
         names, messages = blocks.names, blocks.messages
         known_blocks, cached = len(names), None
@@ -87,7 +85,7 @@ def messages_in(body: Mapping[str, Any]) -> list[Any] | None:
 
 
 def dumped(value: Any) -> bytes:
-    """Write a value as JSON, or as :func:`walked` does if orjson refuses it."""
+    """Write a value as JSON, or as :func:`walked` does if orjson refuses the value."""
     try:
         return orjson.dumps(value)
     except (TypeError, ValueError):  # a lone surrogate, deep nesting, a type that JSON lacks

@@ -18,14 +18,14 @@ Index = Annotated[int, Meta(ge=0)]
 
 
 class Function(Struct, forbid_unknown_fields=True, gc=False):
-    """The function in a piece of a call; "" for what the piece lacks."""
+    """The function in a piece of a call; "" where the piece has no name or no arguments."""
 
     name: str = ""
     arguments: str = ""
 
 
 class CallPiece(Struct, forbid_unknown_fields=True, gc=False):
-    """A piece of a tool call. ``index``: the call's place in the reply."""
+    """A piece of a tool call. ``index``: the call's position in the reply."""
 
     index: Index
     function: Function
@@ -34,7 +34,7 @@ class CallPiece(Struct, forbid_unknown_fields=True, gc=False):
 
 
 class OddPiece(CallPiece, gc=False):
-    """A piece that was not in form."""
+    """A piece that was not in OpenAI's form."""
 
     was_object: bool = False  # the arguments came as a JSON object, not as its text
     odd: bool = False  # it lacked the index, the function, or the type next to a name
@@ -42,20 +42,20 @@ class OddPiece(CallPiece, gc=False):
 
 
 class JsonEnd:
-    """Looks for the end of a JSON object that comes in pieces; linear in the pieces' length."""
+    """Detects the end of a JSON object that arrives in pieces; linear in their total length."""
 
     __slots__ = ("_backslash", "_depth", "_in_string", "blank", "over", "reached")
 
     def __init__(self) -> None:
-        self.blank = True  # nothing but blanks has come
-        self.reached = False  # the first bracket is closed, and only blanks came after it
-        self.over = False  # more came after that
+        self.blank = True  # only whitespace has arrived
+        self.reached = False  # the object is closed, and only whitespace followed
+        self.over = False  # something else followed
         self._depth = 0  # open brackets
         self._in_string = False
-        self._backslash = ""  # at the last piece's end, without what it escapes
+        self._backslash = ""  # a trailing backslash, whose escaped character is still to come
 
     def add(self, piece: str) -> None:
-        """Take in the next piece."""
+        """Read the next piece."""
         if self.over or not piece or piece.isspace():
             return
         if self.reached:
@@ -77,7 +77,7 @@ class JsonEnd:
 
 
 class Call:
-    """A tool call: one whole, found in a text say, or put together from its pieces."""
+    """A tool call, either found whole (in a text, for example) or assembled from pieces."""
 
     __slots__ = (
         "_json", "_whole", "again", "format", "id", "more", "name", "odd", "was_object", "written",
@@ -89,14 +89,14 @@ class Call:
         self.id = id
         self.name = name
         self.written = Growing(arguments)
-        self.format = format  # the text format that it was written in; "": it came as a call
-        self.more: list[dict[str, Any]] = []  # further fields of its pieces
-        self.was_object = False  # upstream sent an object, but clients need its text
-        self.odd = odd  # a client that joins the pieces itself might get another call
-        # The tool that a piece without an id named when this call was complete: arguments that
-        # follow begin another call of this tool. "": no such piece has come.
+        self.format = format  # the text format that it was written in; "": a proper tool call
+        self.more: list[dict[str, Any]] = []  # unknown fields of its pieces
+        self.was_object = False  # upstream sent an object; clients need JSON text
+        self.odd = odd  # a client that assembles the pieces itself might get another call
+        # The tool named by a piece without an id after this call was complete: arguments that
+        # follow begin another call of this tool. "": there was no such piece.
         self.again = ""
-        self._json: JsonEnd | None = None  # made once somebody asks whether the call is complete
+        self._json: JsonEnd | None = None  # made when first needed
         self._whole: bool | None = None  # whether the arguments, once complete, are an object
 
     @property
@@ -118,7 +118,7 @@ class Call:
     def ends_before(self, piece: CallPiece) -> bool:
         """Whether a piece with this call's index begins another call.
 
-        Some servers leave the index out, or give all calls the same; LiteLLM makes it 0 for each.
+        Some servers omit the index or give every call the same; LiteLLM makes it 0 for each.
         """
         function = piece.function
         name = function.name or self.again
@@ -128,23 +128,23 @@ class Call:
             return piece.id != self.id
         if name != self.name:
             return self._is_object() or self._end().blank
-        # The server sent the same call twice if name and arguments are equal.
+        # Equal name and arguments: the server sent the same call twice.
         new_arguments = function.arguments.strip()
         if not new_arguments or not self._is_object():
             return False
         return new_arguments != self.arguments.strip()
 
     def goes_on_with(self, piece: CallPiece) -> bool:
-        """Whether a piece with a new index is this call's: it has only arguments, and they go on.
+        """Whether a piece with a new index continues this call: it has nothing but arguments.
 
-        SGLang makes two entries of one call so: a name, then its arguments.
+        SGLang splits one call so: first its name, then its arguments under another index.
         """
         bare = not piece.function.name and not piece.id and bool(piece.function.arguments.strip())
         end = self._end()
         return bare and bool(self.name) and not (end.reached or end.over)
 
     def add(self, piece: CallPiece) -> None:
-        """Take in a further piece."""
+        """Append a piece."""
         name, arguments = piece.function.name, piece.function.arguments
         # A repeated id or name is odd: many clients append it, as they append arguments.
         if name or piece.id:
@@ -160,7 +160,7 @@ class Call:
             self.note_odd(piece)
 
     def note_odd(self, piece: CallPiece) -> None:
-        """Note how a piece that was not in form was odd."""
+        """Record what was odd about a piece that was not in form."""
         if isinstance(piece, OddPiece):
             self.odd = self.odd or piece.odd
             self.was_object = self.was_object or piece.was_object
@@ -168,7 +168,7 @@ class Call:
                 self.more.append(piece.more)
 
     def _is_object(self) -> bool:
-        """Whether the arguments so far are one JSON object. They are parsed once at most."""
+        """Whether the arguments so far are one JSON object; parsed at most once."""
         if not self._end().reached:
             return False
         if self._whole is None:
@@ -183,7 +183,7 @@ class Call:
 
 
 def object_in(arguments: str) -> dict[str, Any] | None:
-    """Return the one JSON object that a call's arguments are; None if they are anything else."""
+    """Return the one JSON object that the arguments hold, or None."""
     try:
         value = orjson.loads(arguments)
     except orjson.JSONDecodeError:
@@ -192,12 +192,12 @@ def object_in(arguments: str) -> dict[str, Any] | None:
 
 
 def as_function(function: Any, **fields: Any) -> dict[str, Any]:
-    """Return a function in OpenAI's wrapping: a tool, a chosen tool, a call."""
+    """Wrap a function as OpenAI does: in a tool, a chosen tool, or a call."""
     return {**fields, "type": "function", "function": function}
 
 
 def call_fields(id: str | None, name: str, arguments: str) -> dict[str, Any]:
-    """Return a call as an object. ``id`` None: the call has none."""
+    """Return a call as a JSON object. ``id`` None: omit the id."""
     fields = {} if id is None else {"id": id}
     return as_function({"name": name, "arguments": arguments}, **fields)
 

@@ -1,7 +1,7 @@
 """Writes a reply for a client of chat completions: as chunks, or as one ``chat.completion``.
 
-A frame that nobody changed goes out as the bytes that came. What was changed is rewritten, from
-the reply: for each choice the rest of its text, its calls, each whole, and its finish.
+An unchanged frame goes out with the bytes that arrived. Anything changed is written from the reply:
+for each choice the rest of its text, its calls (each whole) and its finish reason.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Json = dict[str, Any]
 class ChatRenderer:
     """Writes one attempt's reply.
 
-    ``top()``: the fields that its chunks share. ``identity``: those of them that an earlier attempt
-    has fixed, in a stream that it began; then the client has this attempt's role, and reasoning of
-    the earlier one.
+    ``top()``: the fields that its chunks share. ``identity``: those that an earlier attempt has
+    already sent in this stream; the client then also has a role, and maybe reasoning, from that
+    attempt.
     """
 
     def __init__(
@@ -47,20 +47,20 @@ class ChatRenderer:
         self._streams = streams
         self._include_usage = include_usage
         self._legacy = legacy_functions
-        self._changes = self._continues or legacy_functions  # whether each frame may change
+        self._changes = self._continues or legacy_functions  # whether any frame may need changes
         self._anew = False  # whether the rest must be rewritten
-        self._tape: Tape | None = None  # made with the first frame that is held
-        self._more: list[bytes] = []  # further fields of what is held, as JSON
-        self._has_role = False  # whether the client has it
+        self._tape: Tape | None = None  # created with the first held frame
+        self._more: list[bytes] = []  # unknown fields of held frames, as JSON
+        self._has_role = False  # whether the client has received the role
         self._done = sse.DONE_FRAME
 
     def let_out(self, delta: Delta) -> bytes:
-        """Return the bytes for a frame that may go out now."""
+        """Return the bytes of a frame that may go out now."""
         self._has_role = True
         return delta.raw if delta.usage is None and not self._changes else self._frame(delta)
 
     def hold(self, delta: Delta) -> None:
-        """Keep a frame for the reply's end. Raises :class:`MalformedChunk`."""
+        """Keep a frame until the reply ends. Raises :class:`MalformedChunk`."""
         if delta.more is not None:
             try:
                 self._more.append(orjson.dumps(delta.more))
@@ -72,15 +72,12 @@ class ChatRenderer:
             self._tape.add(self._frame(delta))
 
     def go_on_from(self, identity: Mapping[str, Any]) -> None:
-        """Write the rest into a stream that another attempt has begun."""
+        """Continue a stream that another attempt has begun."""
         if identity.items() - self._top().items() - self._identity.items():
             self._identity, self._anew = dict(identity), True
 
     def split(self, delta: Delta, length: int) -> tuple[Delta, Delta]:
-        """Split a frame of text in two, after ``length`` characters of the text.
-
-        The first half keeps whatever else the frame brings.
-        """
+        """Split a frame after ``length`` characters of text; the first half keeps other fields."""
         head, tail = split_text(delta, length)
         payload = orjson.loads(sse.data_of(delta.raw) or b"{}")
         (choice,) = payload["choices"]
@@ -91,16 +88,16 @@ class ChatRenderer:
         return head, tail
 
     def unpack(self) -> None:
-        """Make ready what is held for :meth:`rest`; takes a millisecond for 300 kB."""
+        """Decompress the held frames for :meth:`rest`; takes a millisecond for 300 kB."""
         if self._tape is not None:
             self._tape.unpack()
 
     def end(self, done_frame: bytes) -> None:
-        """Take upstream's own frame of ``[DONE]``."""
+        """Use upstream's own ``[DONE]`` frame."""
         self._done = done_frame
 
     def rest(self, reply: Reply, note: bytes = b"", metadata: Json | None = None) -> bytes:
-        """Return the bytes still to be sent, to ``[DONE]``; see ``Attempt.rest``."""
+        """Return the bytes still to be sent, up to ``[DONE]``; see ``Attempt.rest``."""
         if self._anew or reply.mended:
             frames = [render(self._visible(one)) for one in self._written(reply)]
             held, last = b"".join(frames[:-1]), b"".join(frames[-1:])
@@ -125,7 +122,7 @@ class ChatRenderer:
         return legacy.to_functions(whole, "message") if self._legacy else whole
 
     def _frame(self, delta: Delta) -> bytes:
-        """Return a frame as this client gets it, maybe b""; unchanged if nothing has to change."""
+        """Return a frame as this client gets it, perhaps b""; the original bytes if unchanged."""
         strips = delta.usage is not None and not self._include_usage
         if not (strips or self._changes):
             return delta.raw
@@ -133,7 +130,7 @@ class ChatRenderer:
         visible = dict(payload)
         if self._continues and payload.get("choices"):
             choices = visible["choices"] = []
-            for choice in payload["choices"]:  # without what the client has of another attempt
+            for choice in payload["choices"]:  # without what another attempt has sent
                 said = _without_again(choice["delta"])
                 if choice.get("finish_reason") or any(said.values()):
                     choices.append({**choice, "delta": said})
@@ -153,7 +150,7 @@ class ChatRenderer:
         return legacy.to_functions(visible, "delta") if self._legacy else visible
 
     def _written(self, reply: Reply) -> list[Json]:
-        """Return the chunks of all that the client doesn't have."""
+        """Return chunks with everything that the client still lacks."""
         top = self._top()
         more, fields = merged_chunks(map(orjson.loads, self._more))
         chunks = []
@@ -173,7 +170,7 @@ class ChatRenderer:
         return whole
 
     def _deltas(self, reply: Reply, choice: ChoiceReply, others: Json) -> list[Json]:
-        """Return the deltas of a choice, without its finish. ``others``: its further fields."""
+        """Return a choice's deltas without its finish. ``others``: its unknown fields."""
         first: Json = {} if self._has_role else {"role": "assistant"}
         if thought := choice.reasoning[reply.thoughts_out :]:
             first |= dict.fromkeys(choice.thought_fields, thought)
@@ -191,7 +188,7 @@ class ChatRenderer:
 
 
 def _as_call(call: Call) -> Json:
-    """Return a call with the further fields of its pieces."""
+    """Return a call with the unknown fields of its pieces."""
     fields = call_fields(call.id or None, call.name, call.arguments)
     if not call.more:
         return fields
@@ -200,7 +197,7 @@ def _as_call(call: Call) -> Json:
 
 
 def _as_message(index: int, choice: ChoiceReply, fields: Json, mended: bool) -> Json:
-    """Return a choice of a completion. ``fields``: its further fields."""
+    """Return a choice of a completion. ``fields``: its unknown fields."""
     calls = [_as_call(call) for call in choice.tool_calls]
     empty = None if calls or choice.refusal or choice.has_other else ""
     message: Json = {"role": "assistant", "content": choice.text or empty}

@@ -1,10 +1,10 @@
-"""Reads the frames of a stream, or a whole completion, as deltas, whatever form its server gave it.
+"""Reads a stream's frames, or a whole completion, into deltas, and normalises servers' variants.
 
-A chunk that is in OpenAI's form is decoded in one step, and keeps its bytes. OpenAI's SDKs, and the
-frameworks on them, take this form on trust: a chunk without ``choices``, a ``message`` in place of
-a ``delta`` or a role in every chunk ends an agent, or spoils its history. So any other chunk is
-brought into form: a field is spelled as OpenAI does where another spelling can mean only one thing
-(``field_forms``), and a chunk that says nothing in any spelling is dropped.
+A chunk in OpenAI's form is decoded in one step and keeps its bytes. OpenAI's SDKs, and frameworks
+built on them, rely on that form: a chunk without ``choices``, a ``message`` in place of a ``delta``
+or a role in every chunk crashes an agent or corrupts its history. So every other chunk is
+normalised: a field gets OpenAI's spelling if its own spelling can mean only one thing
+(``field_forms``), and a chunk without any content is dropped.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from msgspec import UNSET
 from . import field_forms, json_text, sse
 from .delta import CHUNK, DECODE, ChoiceDelta, Chunk, Delta, Said, index_of, render, typed
 
-MAX_CHOICES: Final = 128  # of a reply: a client may ask for no more
+MAX_CHOICES: Final = 128  # the most choices a client may ask for
 Believes = Callable[[Mapping[str, Any]], bool]
-# Fields that say nothing of a chunk's own.
+# Fields that are the same in all chunks of a reply.
 _OF_SERVER: Final = ("system_fingerprint", "service_tier")
 _SHARED: Final = frozenset(
     {"id", "object", "created", "model", "choices", "obfuscation", *_OF_SERVER}
 )
-# A string in JSON that ends in the first half of a character, or begins with the second.
+# A JSON string that ends with the first half of a surrogate pair, or begins with the second.
 _FIRST_HALF = re.compile('([\ud800-\udbff])"')
 _SECOND_HALF = re.compile('"([\udc00-\udfff])')
 _NOT_IN_FORM = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -40,10 +40,10 @@ class MalformedChunk(ValueError):
 class ChunkReader:
     """Reads one stream.
 
-    ``id`` and ``model`` stand in chunks that lack them, until a chunk says its own. A usage that
-    ``believes`` refuses is left out, because it can't be true. Of the choices, the first
-    ``expected`` that begin are kept: what a server sends unasked is no part of the reply.
-    ``joins``: the client gets no frames, so those that came together may be read as one.
+    ``id`` and ``model`` fill in for chunks that lack them, until a chunk has its own. A usage that
+    ``believes`` rejects is left out, because it can't be true. Only the first ``expected`` choices
+    are kept; a server that sends more does so unasked. ``joins``: the client gets no frames, so
+    frames that arrive together may be merged.
     """
 
     def __init__(
@@ -58,21 +58,21 @@ class ChunkReader:
         self._believes = believes
         self._joins = joins
         self._expected = expected
-        self.begun: set[int] = set()  # choices of which a chunk, and so the role, has gone out
-        self._called: set[int] = set()  # choices that have made a call
-        self._first_half = ""  # of a character that the server has cut in two
-        self._newest: Chunk | None = None  # the last chunk, if it came in form
+        self.begun: set[int] = set()  # choices whose role has gone out
+        self._called: set[int] = set()  # choices with a tool call
+        self._first_half = ""  # of a surrogate pair that the server has split
+        self._newest: Chunk | None = None  # the last chunk, if it was in form
         # The fields that all chunks of a reply share. `created` is 0 until a chunk brings a time.
         self._top: dict[str, Any] = {"id": id, "created": 0, "model": model, "object": CHUNK}
         self._of_server: dict[str, Any] = {}  # the fields in ``_OF_SERVER``
 
     def top(self) -> dict[str, Any]:
-        """Return the fields that all chunks of the reply share, as the newest chunk has them."""
+        """Return the fields that all chunks of the reply share, as of the newest chunk."""
         self._take_top()
         return {**self._top, **self._of_server}
 
     def _take_top(self) -> None:
-        """Take the shared fields of the last chunk, if it was decoded in one step."""
+        """Copy the shared fields of the last chunk, if it was decoded in one step."""
         if (chunk := self._newest) is not None:
             self._newest = None
             self._top |= {"id": chunk.id, "created": chunk.created, "model": chunk.model}
@@ -82,15 +82,15 @@ class ChunkReader:
         self._of_server |= {key: value for key, value in fields if value is not None}
 
     def read_all(self, frames: Iterable[sse.Frame]) -> Iterator[Delta]:
-        """Yield what frames say: nothing of a comment, or of a chunk that says nothing.
+        """Yield the deltas of frames; comments and chunks without content yield nothing.
 
-        With ``joins``, frames that only add text to one choice become one delta, without a frame.
+        With ``joins``, frames that only add text to one choice become one delta without a frame.
         Raises :class:`MalformedChunk`.
         """
-        texts: Delta | None = None  # the text that the next frame may add to
+        texts: Delta | None = None  # the text that the next frame may extend
         for frame in frames:
             data = frame.data
-            if data is None:  # a comment: it is for us at most, and may look like one of ours
+            if data is None:  # a comment; upstream's must not pass for one of ours
                 continue
             chunk: Chunk | None
             try:
@@ -101,7 +101,7 @@ class ChunkReader:
             if chunk is not None and self._joins and len(chunk.choices) == 1 and not chunk.usage:
                 piece = chunk.choices[0]
                 text = piece.delta.content
-                if piece != ChoiceDelta(piece.index, Said(text)):  # it brings more
+                if piece != ChoiceDelta(piece.index, Said(text)):  # the frame has more than text
                     text = None
             if texts is not None:
                 if text and piece.index == texts.choices[0].index:
@@ -119,11 +119,11 @@ class ChunkReader:
             yield _joined_texts(texts)
 
     def read(self, frame: sse.Frame) -> Delta | None:
-        """Return what one frame says, as :meth:`read_all`; None if it says nothing."""
+        """Read one frame as :meth:`read_all` does; None if it has no content."""
         return next(self.read_all((frame,)), None)
 
     def _read(self, frame: sse.Frame, data: bytes, chunk: Chunk | None) -> Delta | None:
-        """Return what a frame says. ``chunk``: its data, if it is in form."""
+        """Return a frame's delta. ``chunk``: its decoded data, if in form."""
         if chunk is None:
             return self._read_other(frame, data)
         usage = chunk.usage
@@ -152,7 +152,7 @@ class ChunkReader:
         return delta
 
     def _begins(self, piece: ChoiceDelta) -> bool:
-        """Note what the chunk begins; return whether it is in form, at its place in the stream."""
+        """Note what the chunk begins; return whether it is in form at this point of the stream."""
         said, index = piece.delta, piece.index
         if index in self.begun:
             if said.role is not None:
@@ -174,14 +174,14 @@ class ChunkReader:
         return index in self.begun or len(self.begun) < self._expected
 
     def _read_other(self, frame: sse.Frame, data: bytes) -> Delta | None:
-        """Read a frame whose data is no chunk in form."""
+        """Read a frame whose data is not a chunk in form."""
         if data == sse.DONE:
             return Delta(frame.raw, done=True)
         try:
             payload, strict = json_text.decode(data, huge=True, join=self._joined)
         except ValueError as error:
             if data.isspace() or not data:
-                return None  # the SDKs take blank data for broken JSON
+                return None  # the SDKs fail on blank data
             if data.strip() == sse.DONE:
                 return Delta(sse.DONE_FRAME, done=True)
             raise MalformedChunk(f"an event that is not JSON: {error}") from None
@@ -203,9 +203,9 @@ class ChunkReader:
         return delta
 
     def _joined(self, text: str) -> str:
-        """Join characters that the stream's events cut in two; at most one half waits at a time.
+        """Join surrogate pairs that are split between events.
 
-        Put the waiting half before its second half, and keep the text's own first half back.
+        Prepend the pending first half, and keep back a first half that ends the text.
         """
         if self._first_half and (second := _SECOND_HALF.search(text)):
             text = f"{text[: second.start(1)]}{self._first_half}{text[second.start(1) :]}"
@@ -216,10 +216,10 @@ class ChunkReader:
         return text
 
     def formed(self, payload: dict[str, Any]) -> dict[str, Any] | None:
-        """Return a chunk in form; None if it says nothing.
+        """Return a chunk in form; None if it has no content.
 
-        A chunk that was in form comes out equal, the order of its fields included, so that the
-        relay can send the bytes that came.
+        A chunk that was in form already comes out equal, including its order of fields, so that the
+        original bytes can be sent.
         """
         self._note_server(*map(payload.get, _OF_SERVER))
         raw_choices = _choices_of(payload)
@@ -238,8 +238,8 @@ class ChunkReader:
         if (created := field_forms.whole_number(payload.get("created"))) is not None:
             self._top["created"] = created
         formed = {**payload, **self._top, "choices": choices}
-        formed.pop("error", None)  # some clients take `"error": null` for an error
-        formed.pop("mlx_stack", None)  # ours: no server may write it
+        formed.pop("error", None)  # some clients treat `"error": null` as an error
+        formed.pop("mlx_stack", None)  # our own field: no server may set it
         if "usage" in payload:
             usage = field_forms.usage(payload["usage"])
             formed["usage"] = usage if usage and self._believes(payload["usage"]) else None
@@ -263,16 +263,16 @@ class ChunkReader:
             del formed["logprobs"]
         if "finish_reason" in choice:
             reason = field_forms.finish_reason(choice["finish_reason"])
-            # A reply with calls ends for them, so that agents go on.
+            # A reply with calls must finish with "tool_calls", or agents stop.
             calls_end = reason == "stop" and index in self._called
             formed["finish_reason"] = "tool_calls" if calls_end else reason
         return formed
 
     def read_completion(self, completion: Mapping[str, Any]) -> Iterable[Delta]:
-        """Yield a whole ``chat.completion`` as deltas, for upstreams that don't stream when asked.
+        """Yield a ``chat.completion`` as deltas, for upstreams that don't stream when asked.
 
-        Nothing is lost: unknown fields of the message and the choice travel with the first delta
-        that can carry them, those of the top level with each.
+        Nothing is lost: unknown fields of the message and the choice are in the first delta that
+        can carry them, those of the top level in each.
         """
         for payload in _payloads(completion):
             formed = self.formed(payload)
@@ -289,7 +289,7 @@ def _joined_texts(delta: Delta) -> Delta:
 
 
 def _choices_of(payload: Mapping[str, Any]) -> list[Any]:
-    """Return the choices of a chunk or a completion; some servers send one without a list."""
+    """Return a chunk's or completion's choices; some servers send one choice without a list."""
     choices = payload.get("choices")
     if isinstance(choices, dict):
         return [choices]
@@ -297,7 +297,7 @@ def _choices_of(payload: Mapping[str, Any]) -> list[Any]:
 
 
 def _said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a choice's delta, its message, or the text of an older completion as a message."""
+    """Return a choice's delta or message; an older completion's text as a message."""
     for message in (choice.get("delta"), choice.get("message")):
         if isinstance(message, dict):
             return message
@@ -306,10 +306,7 @@ def _said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _says_nothing(formed: Mapping[str, Any]) -> bool:
-    """Whether a chunk in form has nothing that any client would read.
-
-    The first chunk of a choice has its role.
-    """
+    """Whether a chunk in form has nothing for a client; the role counts as content."""
     for choice in formed["choices"]:
         said = any(value for key, value in choice.items() if key not in ("index", "delta"))
         if said or any(choice["delta"].values()):
@@ -318,7 +315,7 @@ def _says_nothing(formed: Mapping[str, Any]) -> bool:
 
 
 def _payloads(completion: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
-    """Yield a completion's chunks: what it says, how it ends, and its usage."""
+    """Yield a completion's chunks: its content, its finish reason and its usage."""
     top = {key: value for key, value in completion.items() if key not in ("choices", "usage")}
     said: list[dict[str, Any]] = []
     ends: list[dict[str, Any]] = []

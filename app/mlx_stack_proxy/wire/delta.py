@@ -1,8 +1,8 @@
-"""A chunk of ``/v1/chat/completions``, typed: what one frame of a stream adds to the reply.
+"""A typed chunk of ``/v1/chat/completions``: what one frame of a stream adds to the reply.
 
-``DECODE`` reads a chunk that is already as OpenAI's clients expect it, in one step and strictly: it
-refuses every other one, also for a field that it doesn't know. ``typed`` makes the same of a chunk
-that ``ChunkReader`` has brought into form; fields that are only for the client are in ``more``.
+``DECODE`` strictly decodes a chunk that is already in OpenAI's form, in one step; it refuses every
+other chunk, including one with an unknown field. ``typed`` converts a chunk that ``ChunkReader``
+has normalised; fields that only the client reads go into ``more``.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from .field_forms import MOST, REASONING_FIELDS
 
 CHUNK: Final = "chat.completion.chunk"
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
-# What a delta brings, as bits of `Delta.kinds`.
+# The kinds of content in a delta, as bits of `Delta.kinds`.
 TEXT, REASONING, OTHER, CALL, FINISH = 1, 2, 4, 8, 16
 _Name = Annotated[str, Meta(min_length=1)]
 
 
 class Said(Struct, forbid_unknown_fields=True, gc=False):
-    """What a delta says of one choice."""
+    """The content of one choice's delta."""
 
     content: str | None = None
     role: Literal["assistant"] | None = None
@@ -42,23 +42,23 @@ class Said(Struct, forbid_unknown_fields=True, gc=False):
 
     @property
     def thought(self) -> str:
-        """The reasoning; servers have three names for it, and some send it under two."""
+        """The reasoning; servers have three names for it, and some use two at once."""
         return self.reasoning_content or self.reasoning or self.thinking or ""
 
     @property
     def says_more(self) -> bool:
-        """Whether it says anything besides text and calls."""
+        """Whether there is anything besides text and calls."""
         return bool(self.thought or self.refusal or self.provider_specific_fields)
 
 
 class ChoiceDelta(Struct, forbid_unknown_fields=True, gc=False):
-    """What a chunk brings of one choice."""
+    """One choice in a chunk."""
 
     index: Index
     delta: Said
     finish_reason: FinishReason | None = None
     logprobs: None = None
-    stop_reason: None = None  # vLLM's, as the next; SGLang's `matched_stop`
+    stop_reason: None = None  # vLLM's, like the next; `matched_stop` is SGLang's
     token_ids: None = None
     matched_stop: None = None
 
@@ -74,7 +74,7 @@ class Chunk(Struct, forbid_unknown_fields=True, gc=False):
     usage: dict[str, Any] | None = None
     system_fingerprint: str | None = None
     service_tier: str | None = None
-    obfuscation: str = ""  # OpenAI's padding against readers of packet lengths
+    obfuscation: str = ""  # OpenAI's padding, which hides packet lengths
 
 
 class Usage(Struct, frozen=True, gc=False):
@@ -83,12 +83,12 @@ class Usage(Struct, frozen=True, gc=False):
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
-    counted_by_litellm: bool = False  # the counts look like LiteLLM's own: the server sent none
-    names_cached: bool = False  # it says how many tokens came from a cache, even if none did
+    counted_by_litellm: bool = False  # they look like LiteLLM's estimate
+    names_cached: bool = False  # the usage reports cached tokens, even if 0
 
 
 class UpstreamErrorEvent(Struct, frozen=True, gc=False):
-    """An error object inside a stream that began with status 200."""
+    """An error object in a stream that began with status 200."""
 
     message: str
     type: str
@@ -96,7 +96,7 @@ class UpstreamErrorEvent(Struct, frozen=True, gc=False):
 
 
 class Delta(Struct, gc=False):
-    """One frame of a stream, read."""
+    """The content of one frame of a stream."""
 
     raw: bytes  # the frame for a client of chat completions
     choices: list[ChoiceDelta] = []
@@ -104,13 +104,13 @@ class Delta(Struct, gc=False):
     error: UpstreamErrorEvent | None = None
     # Fields that only the client reads, as in a chunk: `{"a": 1, "choices": [{"index": 0, …}]}`.
     more: dict[str, Any] | None = None
-    other: tuple[int, ...] = ()  # choices with content that no stage looks into: audio, images
+    other: tuple[int, ...] = ()  # choices with content that no stage inspects: audio, images
     done: bool = False  # the frame is ``[DONE]``
-    texts: list[str] = []  # the texts of frames that were read as one delta
-    # Once the reply has taken it:
-    kinds: int = 0  # what it brought
+    texts: list[str] = []  # the texts of frames that were merged into one delta
+    # Set once the reply has taken the delta:
+    kinds: int = 0  # the kinds of its content
     text: str = ""  # of all choices
-    grown: list[tuple[int, Call, str]] = []  # of its calls: choice, call, new arguments
+    grown: list[tuple[int, Call, str]] = []  # its calls' growth: choice, call, new arguments
 
 
 DECODE: Final = msgspec.json.Decoder(Chunk).decode
@@ -123,7 +123,7 @@ _OF_DELTA: Final = frozenset({"content", "tool_calls", "function_call", *_TEXTS}
 
 
 def typed(raw: bytes, formed: Mapping[str, Any]) -> Delta:
-    """Return a chunk in form as a delta."""
+    """Return a normalised chunk as a delta."""
     delta = Delta(raw, usage=formed.get("usage") or None)
     if error := formed.get("error"):
         delta.error = read_error(error)
@@ -163,7 +163,7 @@ def _piece(position: int, call: dict[str, Any]) -> CallPiece:
     given = call.get("function")
     function = given or {}
     arguments = function.get("arguments")
-    was_object = isinstance(arguments, (dict, list))  # some servers forget to encode them
+    was_object = isinstance(arguments, (dict, list))  # some servers don't encode them as text
     if was_object:
         arguments = orjson.dumps(arguments).decode()
     name, kind, index = string_of(function.get("name")), call.get("type"), index_of(call, position)
@@ -182,7 +182,7 @@ def _piece(position: int, call: dict[str, Any]) -> CallPiece:
 
 
 def usage_of(usage: Mapping[str, Any]) -> Usage:
-    """Return the counts of a usage in form."""
+    """Return the counts of a normalised usage."""
     details = usage.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
     prompt, output = count_of(usage.get("prompt_tokens")), count_of(usage.get("completion_tokens"))
@@ -191,7 +191,7 @@ def usage_of(usage: Mapping[str, Any]) -> Usage:
 
 
 def split_text(delta: Delta, length: int) -> tuple[Delta, Delta]:
-    """Split a delta of one choice's text after ``length`` characters of it; the frames stay."""
+    """Split a delta of one choice's text after ``length`` characters; frames are not split."""
     (choice,) = delta.choices
     text = choice.delta.content or ""
     head, said = copy(delta), copy(choice.delta)
@@ -216,7 +216,7 @@ def render(payload: Mapping[str, Any]) -> bytes:
 
 
 def index_of(item: Mapping[str, Any], position: int) -> int:
-    """Return the index that a choice or a call gives itself, else its position in the list."""
+    """Return the ``index`` of a choice or call; without one, its position in the list."""
     index = item.get("index")
     return index if type(index) is int and index >= 0 else position
 
@@ -232,7 +232,7 @@ def text_of(content: Any) -> str:
 
 
 def string_of(value: Any) -> str:
-    """Return a string as it came; "" for any other value."""
+    """Return a string unchanged; "" for any other value."""
     return value if isinstance(value, str) else ""
 
 

@@ -1,12 +1,12 @@
-"""The interface of a client protocol, so that the engine has to know only one protocol.
+"""The interface of a client protocol, so that the engine deals with one protocol only.
 
-The engine speaks chat completions, to LiteLLM and inside. A :class:`Dialect` is one more protocol
-that clients may speak. Its module turns a request's body into that of a chat completion
-(``to_chat``), the reply into its own stream or its own object (``encoder``), and an error into its
-own shape with the status that its clients take best (``error``). A dialect reads no clock, does no
-I/O and uses nothing random, so equal requests become equal bytes. ``table.py`` lists the dialects.
+The engine uses chat completions internally and towards LiteLLM. A :class:`Dialect` is another
+protocol that clients may use. Its module translates a request's body into a chat completion's
+(``to_chat``), the reply into its own stream or object (``encoder``), and an error into its own
+shape, with the status that its clients handle best (``error``). A dialect reads no clock, does no
+I/O and uses no randomness, so equal requests become equal bytes. ``table.py`` lists the dialects.
 
-The edge gives whoever answers a request a :class:`Context`. A dialect raises :class:`ProxyError`
+The edge gives each handler of a request a :class:`Context`. A dialect raises :class:`ProxyError`
 (400) for a request that can't be translated without losing what the client asked for.
 """
 
@@ -28,11 +28,11 @@ class SessionName(Struct, frozen=True):
 
     source: str  # the header or field that names it, for ``X-MLX-Stack-Session``
     name: str  # names the session's history
-    budget: str = ""  # the session whose budget is spent, if another (a sub-agent's parent)
+    budget: str = ""  # the session whose budget is charged, if another (a sub-agent's parent)
 
 
 class Translated(Struct, frozen=True):
-    """A request, translated into one for a chat completion."""
+    """A request, translated into a chat completion's."""
 
     body: dict[str, Any]  # a new dict, which may share parts with the client's body
     echo: Any = None  # the facts about the request that the dialect's encoder needs
@@ -43,7 +43,7 @@ class Translated(Struct, frozen=True):
 
 
 class Context(Struct, frozen=True):
-    """The facts about a request that the encoder of its reply needs."""
+    """What the encoder of a reply needs to know about the request."""
 
     request_id: str  # as in ``X-MLX-Stack-Request-Id``
     model: str  # the name that the client asked for
@@ -55,33 +55,33 @@ class ErrorReply(Struct, frozen=True):
     """An error in a dialect's shape."""
 
     status: int
-    headers: list[tuple[bytes, bytes]]  # all headers that the error sets, content type included
+    headers: list[tuple[bytes, bytes]]  # all headers of the error response, content type included
     body: dict[str, Any]
 
 
 class Ending(Struct, frozen=True):
-    """What a reply ends with, after its texts."""
+    """The end of a reply, after its texts."""
 
     calls: Sequence[Call]
     finish: str | None  # OpenAI's finish reason
-    usage: Mapping[str, Any] | None  # OpenAI's, as upstream gives it
-    more: Mapping[str, Any]  # further fields for the stream's last event, or the object
+    usage: Mapping[str, Any] | None  # OpenAI's, as upstream sent it
+    more: Mapping[str, Any]  # further fields for the stream's last event, or for the object
 
 
 class Encoder(Protocol):
-    """Writes one reply's stream. Each method returns the bytes to send now, maybe none.
+    """Writes one reply's stream. Each method returns the bytes to send now, perhaps none.
 
-    The first bytes of any method but :meth:`error` include the beginning of the stream.
+    The first bytes, unless :meth:`error` returns them, include the beginning of the stream.
     """
 
     def identify(self, top: Mapping[str, Any]) -> None:
-        """Take the fields that the reply's chunks share; only the first ones count."""
+        """Use the fields that the reply's chunks share; only the first call counts."""
 
     def write(self, kind: str, text: str) -> bytes:
-        """Write the next piece of a text. ``kind``: "reasoning", "text" or "refusal"."""
+        """Write a piece of text. ``kind``: "reasoning", "text" or "refusal"."""
 
     def keepalive(self) -> bytes:
-        """Write a sign of life that the dialect's clients accept."""
+        """Write a keepalive that the dialect's clients accept."""
 
     def error(self, error: ProxyError) -> bytes:
         """End a stream that can't be finished."""
@@ -90,43 +90,43 @@ class Encoder(Protocol):
         """End a stream whose texts have all been written."""
 
     def whole(self, ending: Ending) -> dict[str, Any]:
-        """Return a reply whose texts have all been written as the dialect's own object."""
+        """Return a reply, whose texts have all been written, as the dialect's own object."""
 
 
 class Dialect(Struct, frozen=True):
     """A protocol that clients may speak."""
 
-    name: str  # a bounded word for logs
-    paths: frozenset[str]  # where the protocol is served, for POST
-    # Translates a body; takes also the headers, whose names are in lower case.
+    name: str  # for logs
+    paths: frozenset[str]  # the POST paths of the protocol
+    # Translates a body; the second argument is the headers, with lower-case names.
     to_chat: Callable[[dict[str, Any], Mapping[str, str]], Translated]
-    encoder: Callable[[Context], Encoder]  # makes a new encoder for each stream
-    error: Callable[[ProxyError, str], ErrorReply]  # writes an error; takes also the request's id
-    # No sign of life goes out before this many seconds, unless the operator has set
-    # ``stream.keepalive_seconds``: the first sign forces out the stream's beginning and the status.
-    # None: that setting alone decides.
+    encoder: Callable[[Context], Encoder]  # makes an encoder for each stream
+    error: Callable[[ProxyError, str], ErrorReply]  # also takes the request's id
+    # No keepalive goes out before this many seconds, unless the operator has set
+    # ``stream.keepalive_seconds``, because the first keepalive commits the status and the stream's
+    # beginning. None: that setting alone decides.
     first_keepalive: float | None = None
-    count_paths: frozenset[str] = frozenset()  # where a prompt's tokens are counted, for POST
-    count: Callable[[dict[str, Any]], dict[str, Any]] = dict  # counts a body's tokens; refuses none
-    websocket_status: int = 400  # refuses a WebSocket at ``paths``, so that clients use HTTP
-    own_headers: tuple[bytes, ...] = ()  # prefixes of request headers that LiteLLM can't use
-    # A client that sends this header wants ``GET /v1/models`` as ``models(names)`` returns it,
-    # with the entries in ``data``.
+    count_paths: frozenset[str] = frozenset()  # the POST paths for counting a prompt's tokens
+    count: Callable[[dict[str, Any]], dict[str, Any]] = dict  # never raises
+    websocket_status: int = 400  # for a WebSocket at ``paths``, so that clients use HTTP
+    own_headers: tuple[bytes, ...] = ()  # prefixes of request headers that are useless to LiteLLM
+    # For a client that sends this header, ``GET /v1/models`` returns ``models(names)``, with the
+    # entries in ``data``.
     version_header: str = ""
     models: Callable[[Sequence[str]], dict[str, Any]] = lambda names: {}
 
 
 def error_reply(dialect: Dialect | None, error: ProxyError, request_id: str) -> ErrorReply:
-    """Write an error for a client of a dialect; None: of chat completions."""
+    """Write an error for a client of ``dialect``; None: of chat completions."""
     if dialect is not None:
         return dialect.error(error, request_id)
     return ErrorReply(error.status, error.headers(), error.body())
 
 
 class DialectRenderer:
-    """Translates one attempt's reply: see :class:`~.chat.ChatRenderer`, its like.
+    """Translates one attempt's reply; the counterpart of :class:`~.chat.ChatRenderer`.
 
-    ``continues``: the client has reasoning of an earlier attempt.
+    ``continues``: the client already has reasoning of an earlier attempt.
     """
 
     def __init__(
@@ -145,23 +145,23 @@ class DialectRenderer:
             self._identified = True
         out: list[bytes] = []
         for piece in delta.choices:
-            if piece.index:  # dialects ask for one choice, and have no place for more
+            if piece.index:  # a dialect asks for one choice and can't represent more
                 continue
             said = piece.delta
             out += self._texts(said.thought, said.content or "", said.refusal or "")
         return b"".join(out)
 
     def hold(self, delta: Delta) -> None:
-        """What is held is in the reply."""
+        """Nothing to keep: the reply has everything."""
 
     def go_on_from(self, identity: Mapping[str, Any]) -> None:
-        """The encoder is one for all attempts, so it goes on in any case."""
+        """Nothing to do: all attempts share one encoder."""
 
     def unpack(self) -> None:
-        """Nothing is packed."""
+        """Nothing to decompress."""
 
     def end(self, done_frame: bytes) -> None:
-        """A dialect ends in its own way."""
+        """Nothing to do: a dialect has its own end."""
 
     def rest(
         self, reply: Reply, note: bytes = b"", metadata: dict[str, Any] | None = None

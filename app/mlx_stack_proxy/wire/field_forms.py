@@ -1,4 +1,4 @@
-"""Brings the fields of a chunk into OpenAI's form, one function for each kind of field."""
+"""Normalises the fields of a chunk to OpenAI's form, one function for each kind of field."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import orjson
 REASONING_FIELDS: Final = ("reasoning_content", "reasoning", "thinking")
 _FINISH_REASONS: Final = ("stop", "length", "tool_calls", "content_filter", "function_call")
 
-# Finish reasons of a reply that broke off: OpenRouter's, vLLM's and SGLang's, DeepSeek's.
+# Finish reasons of a reply that was cut off: OpenRouter's, vLLM's and SGLang's, DeepSeek's.
 _BROKEN: Final = ("error", "abort", "insufficient_system_resource")
 
 _BY_NAME: Final[Mapping[str, str]] = {
@@ -19,14 +19,14 @@ _BY_NAME: Final[Mapping[str, str]] = {
     **dict.fromkeys(("tool_use", "tool_call"), "tool_calls"),
     **dict.fromkeys(("safety", "recitation", "refusal"), "content_filter"),
 }
-MOST: Final = 2**53  # up to here every client's numbers are exact
+MOST: Final = 2**53  # every client represents integers up to here exactly
 _COUNTS: Final = ("prompt_tokens", "completion_tokens", "total_tokens")
 _DETAILS: Final = ("prompt_tokens_details", "completion_tokens_details")
 OBJECT_OR_NONE: Final = (dict, type(None))
 
 
 def error(payload: Mapping[str, Any], choices: list[Any]) -> Any:
-    """Return the error that a chunk brings; None if it brings none."""
+    """Return the error in a chunk, or None."""
     if error := payload.get("error"):
         return error
     for choice in choices:
@@ -37,9 +37,9 @@ def error(payload: Mapping[str, Any], choices: list[Any]) -> Any:
                 return f"the model server ended the reply by {reason!r}"
     if "choices" in payload:
         return None
-    if "error" in (payload.get("object"), payload.get("type")):  # as vLLM had it
+    if "error" in (payload.get("object"), payload.get("type")):  # vLLM's form
         return payload
-    return payload.get("detail")  # as FastAPI has it
+    return payload.get("detail")  # FastAPI's form
 
 
 def finish_reason(reason: Any) -> str | None:
@@ -50,9 +50,9 @@ def finish_reason(reason: Any) -> str | None:
 
 
 def delta(raw_delta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a delta with its fields in form, without those that can't be brought into form.
+    """Return a normalised delta, without the fields that can't be normalised.
 
-    Reasoning among the parts of the content becomes ``reasoning_content``.
+    Reasoning among the content's parts becomes ``reasoning_content``.
     """
     formed = {}
     for key, value in raw_delta.items():
@@ -69,7 +69,7 @@ def delta(raw_delta: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def usage(raw_usage: Any) -> dict[str, Any] | None:
-    """Return a usage with all its counts; None if it has no count at all."""
+    """Return a usage with all its counts; None if it has none."""
     if not isinstance(raw_usage, dict):
         return None
     prompt = whole_number(raw_usage.get("prompt_tokens", raw_usage.get("input_tokens")))
@@ -94,7 +94,7 @@ def is_usage(usage: Mapping[str, Any]) -> bool:
 
 
 def whole_number(value: Any) -> int | None:
-    """Return a number as an integer, also from a float or text; None if the value is no number."""
+    """Return a number, float or numeric text as an integer; None for any other value."""
     if type(value) is int:
         return value if abs(value) <= MOST else None
     if isinstance(value, bool):
@@ -107,19 +107,19 @@ def whole_number(value: Any) -> int | None:
 
 
 def _text(value: Any) -> Any:
-    """Return a content as text; parts that hold more than text stay as they are."""
+    """Return content as text; parts that hold more than text stay unchanged."""
     if isinstance(value, (str, bool)):
         return value if isinstance(value, str) else None
     text, _, has_more = _parts(value)
     if has_more:
         return value
     is_part = isinstance(value, list) or (isinstance(value, dict) and "type" in value)
-    # Any other value is a number, or the JSON that the client asked for, which a server has parsed.
+    # Any other value is a number, or JSON that the client asked for and a server has parsed.
     return text if is_part else orjson.dumps(value).decode()
 
 
 def _parts(content: Any) -> tuple[str, str, bool]:
-    """Return the text and the reasoning in a content's parts, and whether the parts hold more."""
+    """Return the text and the reasoning in a content's parts, and whether there is more."""
     text, thoughts, has_more = "", "", False
     parts = [content] if isinstance(content, dict) and "type" in content else content
     for part in parts if isinstance(parts, list) else ():
@@ -127,7 +127,7 @@ def _parts(content: Any) -> tuple[str, str, bool]:
             text += part
         elif isinstance(part, dict) and isinstance(part.get("text"), str):
             text += part["text"]
-        elif isinstance(part, dict) and part.get("type") == "thinking":  # as Mistral has it
+        elif isinstance(part, dict) and part.get("type") == "thinking":  # Mistral's form
             thought = part.get("thinking")
             thoughts += thought if isinstance(thought, str) else _parts(thought)[0]
         elif part is not None:
@@ -144,9 +144,9 @@ def _calls(calls: Any) -> list[dict[str, Any]] | None:
 
 
 def _call(call: dict[str, Any]) -> dict[str, Any]:
-    """Return a call with a function and without nulls, which some clients append as text.
+    """Return a call with a ``function`` and without nulls, which some clients append as text.
 
-    A call without a function has name and arguments at its top level.
+    Some servers put name and arguments at the call's top level.
     """
     if isinstance(function := call.get("function"), dict):
         formed = _without_nulls(call)

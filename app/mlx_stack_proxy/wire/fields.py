@@ -1,7 +1,7 @@
-"""Checks and reads the fields of a request's objects; errors name what is wrong and where.
+"""Checks and reads the fields of a request's objects; errors name the problem and its place.
 
-A :data:`Check` is made of smaller ones: ``members(name=STRING, tags=each(STRING))``. A null counts
-as a field that is not given.
+A :data:`Check` is composed of smaller ones: ``members(name=STRING, tags=each(STRING))``. A null
+counts as an absent field.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import orjson
 
 from ..errors import ProxyError, invalid
 
-# This keyword of a parameter's schema lists the words with which the text begins and ends.
+# A keyword of our own in a parameter's schema: the words with which the text begins and ends.
 FRAME: Final = "x-frame"
-MAX_DEPTH: Final = 128  # objects and arrays in one another; bodies of real clients have about 20
-_DEEPEST: Final = 254  # what orjson still writes
+MAX_DEPTH: Final = 128  # nested objects and arrays; real clients' bodies have about 20
+_DEEPEST: Final = 254  # the deepest nesting that orjson writes
 
-# Where in a value something is wrong (`[0].name`; "": the value itself), and what. None: nothing.
+# Where in a value a problem is (`[0].name`; "": the value itself), and what; None: no problem.
 Problem = tuple[str, str] | None
 Check = Callable[[Any], Problem]
 
@@ -79,7 +79,7 @@ def string_or(check: Check) -> Check:
 
 
 def refused(problem: str, path: str) -> ProxyError:
-    """Make the error (400) for what is wrong at a path."""
+    """Make the error (400) for a problem at a path."""
     return invalid(f"`{path}` {problem}", path)
 
 
@@ -92,9 +92,9 @@ def require(body: Mapping[str, Any], checks: Mapping[str, Check]) -> None:
 
 
 def check_depth(value: Any, raw: bytes) -> None:
-    """Refuse JSON whose nesting our code, or a server, could fail on. ``raw``: its bytes.
+    """Refuse JSON nested so deeply that our code, or a server, could fail. ``raw``: its bytes.
 
-    orjson measures: it writes a value at a gigabyte a second, but none that is nested too deeply.
+    orjson measures the depth: it writes a gigabyte a second, but nothing that is nested too deeply.
 
     Raises :class:`ProxyError` (400).
     """

@@ -1,7 +1,7 @@
 """Reads uploaded forms (``multipart/form-data``, RFC 7578) strictly.
 
-The proxy decides by what it reads in a form, and upstream then reads the same bytes again. So this
-reader refuses every form that two readers could understand in two ways.
+The proxy decides by a form's fields, and upstream parses the same bytes again. So this reader
+refuses every form that two parsers could read differently.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DISPOSITION = re.compile(
 )
 
 
-MAX_FIELDS = 1000  # as many as LiteLLM's reader of forms (Starlette's) takes
+MAX_FIELDS = 1000  # the limit of LiteLLM's form parser (Starlette's)
 
 
 class BadForm(ValueError):
@@ -35,7 +35,7 @@ class Field(Struct, frozen=True):
 
     name: str
     value: str | None  # None: a file
-    start: int  # the field's part is ``body[start:end]``, with the delimiter before it
+    start: int  # with the delimiter before it, the field is ``body[start:end]``
     end: int
 
 
@@ -78,7 +78,7 @@ def _field(body: bytes, index: int, end: int, start: int) -> Field:
 
 
 def _named(head: bytes) -> tuple[str, bool]:
-    """Return the field's name from a part's headers, and whether the part is a file."""
+    """Return a part's field name, and whether the part is a file."""
     dispositions = []
     for line in head.split(b"\r\n"):
         match = _LINE.fullmatch(line)

@@ -1,12 +1,12 @@
-"""A text that comes in pieces."""
+"""A text that arrives in pieces."""
 
 from __future__ import annotations
 
 
 class Growing:
-    """A text that comes in pieces, which are joined when the text is asked for: linear in all.
+    """A text that arrives in pieces, joined when read; linear in total.
 
-    Whoever watches it keeps an offset, not a copy.
+    A watcher keeps an offset into it, not a copy.
     """
 
     __slots__ = ("_pieces", "_text", "bytes", "count", "size")
@@ -16,10 +16,10 @@ class Growing:
         self._pieces: list[str] = []
         self.size = len(text)  # characters
         self.bytes = utf8_size(text)
-        self.count = 0  # pieces that came
+        self.count = 0  # pieces so far
 
     def add(self, piece: str, count: int = 1) -> None:
-        """Add a piece, or ``count`` pieces that came together."""
+        """Add a piece, or ``count`` pieces that were joined."""
         self._pieces.append(piece)
         size = len(piece)
         self.size += size
@@ -29,12 +29,12 @@ class Growing:
     def text(self) -> str:
         if self._pieces:
             text, self._text = self._text, ""
-            text += "".join(self._pieces)  # no copy: Python extends a string that nothing holds
+            text += "".join(self._pieces)  # no copy: Python extends it in place
             self._text = text
             self._pieces.clear()
         return self._text
 
 
 def utf8_size(text: str) -> int:
-    """Return how many bytes a text has in UTF-8; a lone surrogate counts as three."""
+    """Return a text's size in UTF-8 bytes; a lone surrogate counts as three."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -1,14 +1,14 @@
-"""The one reader of the JSON that models write: strictly, or as they slip, with one reading only.
+"""The one reader of JSON that models write: strict, or lenient where only one reading exists.
 
-``parse`` is strict. ``JsonReader`` is a recursive-descent parser that reads the text once and names
-each leniency that it needed; a text that needs none is strict JSON. It raises
+``parse`` is strict. ``JsonReader`` is a recursive-descent parser that reads the text once and
+records each leniency that it needed; a text that needs none is strict JSON. It raises
 ``Unreadable`` rather than guess: it never invents the end of a string or number, never takes an
-unquoted word for a string, never drops a member. It knows no schema; the caller checks the value by
-a schema.
+unquoted word for a string, never drops a member. It knows no schema; the caller validates the
+value.
 
 The same parser reads two dialects: Python's literals (``python=True``: tuples, triple quotes,
-Python's escapes) and Gemma's objects (``mark``: Gemma's quotation mark; there an unquoted word is
-a string, too).
+Python's escapes) and Gemma's objects (``mark``: Gemma's quotation mark; unquoted words are strings
+there).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .json_text import (
     read_number,
 )
 
-# The leniencies, and how an error names what is wrong if the text has to be strict.
+# The leniencies, and the error message of each if the text has to be strict.
 LENIENCIES: Final = {
     "single_quotes": 'a string whose quotation mark is not `"`',
     "python_literals": "a literal that is not lower-case",
@@ -45,17 +45,17 @@ LENIENCIES: Final = {
     "extra_closer": "one closing bracket too many",
     "odd_space": "a space that JSON lacks",
 }
-# Spaces that JSON lacks: the byte order mark, and those of word processors and Chinese texts.
+# Whitespace that JSON doesn't allow: the byte order mark, and that of word processors and Chinese.
 ODD_SPACES: Final = "\u00a0\u2000-\u200b\u202f\u205f\u2060\u3000\ufeff"
 _SPACE = re.compile(rf"[ \t\r\n{ODD_SPACES}]*")
-# A number may not be followed by `//`: in `29979//458`, that may be a comment or a division.
+# `//` may not follow a number: in `29979//458` it may begin a comment or be a division.
 _AFTER_NUMBER = re.compile(rf"[ \t\r\n,\])}}{ODD_SPACES}]|/\*")
-# A comment that holds a quote may hold data. A comment that runs to the text's end has swallowed
-# the closing brackets. Neither is skipped.
+# A comment with a quotation mark may hold data; one that runs to the text's end has swallowed the
+# closing brackets. Neither is skipped.
 _COMMENT = re.compile(r"//[^\n\"]*(?=\n)|/\*[^\"*]*(?:\*(?!/)[^\"*]*)*\*/")
-# Numbers that JSON spells otherwise, each of them whole.
+# Complete numbers in a spelling that JSON lacks.
 _ODD_NUMBER = re.compile(r"[+-]?(?:\.\d+|\d+\.(?!\d)|[1-9]\d{0,2}(?:_\d{3})+)|\+\d+(?:\.\d+)?")
-# What shows that a comma is missing: in an object the next field's name and its colon.
+# The next field's name and colon, which prove that a comma is missing.
 _NEXT_PAIR = re.compile(r"\"[^\"\\\n]{1,200}\"[ \t\r\n]*:")
 _COLON = re.compile(r":|=>|=(?!=)")
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*")
@@ -70,10 +70,10 @@ _TRIPLE = re.compile(r"(\"\"\"|''')((?:(?!\1)[^\\]|\\.)*+)\1", re.DOTALL)
 # An unquoted string in Gemma's dialect.
 _PLAIN = re.compile(r"[^\W\d][^,{}\[\]<:\"']*+(?=[,}\]])")
 _CONTROL = re.compile(r"[\x00-\x1f]")
-# A single quote without a backslash, but not the apostrophe inside a word.
+# An unescaped single quote that is not an apostrophe within a word.
 _BARE_QUOTE = re.compile(r"(?<!\\)(?:\\\\)*(?:(?<!\w)'|'(?!\w))")
-# A Windows path. If one of its backslashes can only mean itself, all do, because no name there has
-# a control character in it.
+# A Windows path. If one of its backslashes can only be literal, all are, because file names there
+# have no control characters.
 PATH = re.compile(r"[A-Za-z]:(?:\\[^\\/:*?\"<>|\s]++)+")
 _ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\x[0-9a-fA-F]{2}|\\U[0-9a-fA-F]{8}|\\.", re.DOTALL)
 _CLOSING: Final = {'"': '"', "'": "'", "“": "”"}
@@ -84,7 +84,7 @@ _LITERALS: Final[dict[str, Any]] = {
     "true": True, "false": False, "null": None, "True": True, "False": False, "None": None,
     "TRUE": True, "FALSE": False, "NULL": None,
 }  # fmt: skip
-# Where one backslash of a string can only mean itself, a `\n` or `\t` next to it is ambiguous: in
+# If one backslash of a string can only be literal, a `\n` or `\t` elsewhere in it is ambiguous: in
 # `\d\n`, a line break or two characters.
 _WOULD_BE_ESCAPED: Final = frozenset("bfnrtuxU")
 _MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
@@ -93,8 +93,8 @@ _MISPLACED: Final = frozenset({"missing_closer", "extra_closer"})
 def parse(text: str) -> Any:
     """Return the value of a strict JSON text, in linear time.
 
-    Raises :class:`Unreadable`, also if an object gives one key two different values, because
-    readers disagree about which of them counts.
+    Raises :class:`Unreadable`, even for an object with two different values for one key, because
+    parsers disagree about which of them counts.
     """
     try:
         return parse_unexplained(text)
@@ -108,7 +108,7 @@ def parse(text: str) -> Any:
 
 
 def parse_unexplained(text: str) -> Any:
-    """Return as :func:`parse`, but raise ``ValueError`` at once for a text that isn't strict."""
+    """Like :func:`parse`, but raise a plain ``ValueError`` for a text that isn't strict."""
     if len(text) > MAX_CHARS:
         raise Unreadable("too_large", f"are larger than {MAX_CHARS:,} characters")
     check_depth(text)
@@ -125,9 +125,9 @@ _DECODER: Final = json.JSONDecoder(
 
 
 class JsonReader:
-    """Reads one value out of a text; made for one reading.
+    """Reads one value from a text; used once.
 
-    ``strict``: the first leniency that the text needs is an error.
+    ``strict``: raise at the first leniency that the text needs.
     """
 
     def __init__(
@@ -141,14 +141,14 @@ class JsonReader:
     ) -> None:
         self.text = text
         self.position = position  # index of the next character to read
-        self.used: dict[str, None] = {}  # names of the leniencies needed so far, in order
+        self.used: dict[str, None] = {}  # the leniencies needed so far, in order
         self._python = python
         self._mark = mark
         self._strict = strict
         self._open: list[str] = []  # the opening brackets around the position
 
     def value(self) -> Any:
-        """Read the value at ``position`` and move ``position`` after it.
+        """Read the value at ``position`` and advance past it.
 
         Raises ``Unreadable`` where the value has no reading, or more than one.
         """
@@ -178,7 +178,7 @@ class JsonReader:
         return _LITERALS[word[0]]
 
     def arguments(self) -> list[tuple[str | None, Any]]:
-        """Read a Python call's arguments, from the opening bracket on: (keyword or None, value)."""
+        """Read a Python call's arguments from their opening bracket: (keyword or None, value)."""
         return self._members("(", ")", self._argument)
 
     def _argument(self) -> tuple[str | None, Any]:
@@ -196,7 +196,7 @@ class JsonReader:
         check_levels(len(self._open))
         self.position += 1
         self._space()
-        if self._peek() == ",":  # as after the last member, nothing stands on its other side
+        if self._peek() == ",":  # a leading comma: nothing is on its other side
             self._needs("trailing_comma")
             self.position += 1
             self._space()
@@ -229,13 +229,13 @@ class JsonReader:
         return key, self.value()
 
     def _ends(self, closer: str, member: Any) -> bool:
-        """Step over the comma after a member; return whether the container ends instead."""
+        """Skip the comma after a member; return whether the container ends instead."""
         other_closer, opener = ("]", "[") if closer == "}" else ("}", "{")
         while True:
             self._space()
             char = self._peek(at_end=closer)
             if self.used.keys() >= _MISPLACED and char not in ("", "}", "]"):
-                # One closer is missing and another is surplus: the next member's owner is unclear.
+                # One closer is missing and one is surplus: the next member's container is unclear.
                 raise self._error(f"`{closer}`")
             if char == ",":
                 self.position += 1
@@ -256,15 +256,15 @@ class JsonReader:
                 return False
             if char != other_closer:
                 raise self._error(f"a comma or `{closer}`")
-            self._needs("extra_closer")  # no open bracket matches it
+            self._needs("extra_closer")  # no open bracket matches
             self.position += 1
         self._open.pop()
         return True
 
     def _lacks_comma(self, closer: str, member: Any) -> bool:
-        """Whether the next member follows: a field's name and colon, or one more object or list.
+        """Whether the next member follows without a comma: a field, or one more object or list.
 
-        After a string, the text up to the next quotation mark may be a part of that string.
+        After a string, the text up to the next quotation mark may belong to that string.
         """
         if closer == "}":
             after_text = isinstance(member[1], str)
@@ -327,9 +327,9 @@ class JsonReader:
             self.position = comment.end()
 
     def _peek(self, at_end: str = "") -> str:
-        """Return the next character; at the text's end return "" if ``at_end`` is set, else raise.
+        """Return the next character; at the text's end "" if ``at_end`` is set, else raise.
 
-        ``at_end`` is the closer that may be missing there.
+        ``at_end``: the closer that may be missing there.
         """
         char = self.text[self.position : self.position + 1]
         if not char and (self._strict or not at_end):
@@ -337,7 +337,7 @@ class JsonReader:
         return char
 
     def _needs(self, leniency: str, at: int | None = None) -> None:
-        """Note a leniency that the text needs at an index, by default at the position."""
+        """Record a leniency that the text needs at ``at``, by default at the position."""
         if self._strict:
             raise not_json(self.text, LENIENCIES[leniency], self.position if at is None else at)
         self.used[leniency] = None
@@ -350,11 +350,11 @@ class JsonReader:
         return not_json(self.text, f"expected {expected}", self.position)
 
     def _unescaped(self, body: str, opening: str, start: int) -> str:
-        """Replace a string's escapes; raise ``Unreadable`` where they can be read in two ways.
+        """Replace a string's escapes; raise ``Unreadable`` where they are ambiguous.
 
-        ``start``: where in the text the string's body begins.
+        ``start``: the offset of the string's body in the text.
         """
-        # Single quotes anywhere in the text mean that Python wrote it: use Python's escapes.
+        # Single quotes anywhere mean that Python wrote the text: use Python's escapes.
         in_json = opening == '"' and "single_quotes" not in self.used and not self._python
         characters = {escape: _meant(escape, in_json) for escape in _ESCAPE.findall(body)}
         letters = {escape[1] for escape, character in characters.items() if character != escape}
@@ -370,7 +370,7 @@ class JsonReader:
             raise not_json(self.text, problem, start + body.index(literal))
         apostrophes = in_json and "\\'" in characters
         if apostrophes and _BARE_QUOTE.search(body):
-            # In code with quotes, `\'` may mean both characters: 'It'\''s', print('it\'s').
+            # In quoted code, `\'` may be two characters: 'It'\''s', print('it\'s').
             raise not_json(self.text, "`\\'` is no escape", start + body.index("\\'"))
         if literal or apostrophes:
             self._needs("invalid_escape", start + body.index(literal or "\\'"))

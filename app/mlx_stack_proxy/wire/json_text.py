@@ -1,6 +1,6 @@
-"""The parts of reading JSON that need no parser of ours: limits, errors, and what libraries decode.
+"""JSON without our parser: limits, errors, and decoding by libraries.
 
-``decode`` reads what comes from the network. What a model has written is read by ``json_reader``.
+``decode`` reads JSON from the network; ``json_reader`` reads JSON that a model wrote.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Unreadable(Exception):
 
 
 def not_json(text: str, problem: str, position: int) -> Unreadable:
-    """Make the error for a problem at an index of the text."""
+    """Make the error for a problem at a position in the text."""
     line = text.count("\n", 0, position) + 1
     column = position - text.rfind("\n", 0, position)
     place = f"at line {line}, column {column}, near `{text[max(0, position - 20) : position + 20]}`"
@@ -51,16 +51,16 @@ def not_json(text: str, problem: str, position: int) -> Unreadable:
 def decode(
     data: bytes, *, huge: bool = False, join: Callable[[str], str] = str
 ) -> tuple[Any, bool]:
-    """Return the value of a JSON text, and whether every strict reader reads it so.
+    """Return the value of a JSON text, and whether every strict parser reads it the same.
 
-    Two things that orjson refuses are read, too. JSON escapes a character beyond U+FFFF as a pair
-    (``\\ud83d\\ude00``), and a server that cuts its text within a pair sends half a character.
-    ``join`` gets the text with such halves, unescaped, and returns it with halves put together. Two
-    halves side by side become one character; a half that stays alone becomes U+FFFD.
-    ``huge``: numbers that no float holds are read as text, so that a reader of numbers refuses
+    This also reads two things that orjson refuses. JSON escapes a character beyond U+FFFF as a
+    surrogate pair (``\\ud83d\\ude00``), and a server that splits its text within a pair sends half
+    a character. ``join`` gets the unescaped text and returns it with halves joined. Two adjacent
+    halves become one character; a half that stays alone becomes U+FFFD.
+    ``huge``: numbers too large for a float are read as text, so that a reader of numbers refuses
     them.
 
-    Raises ``ValueError``, orjson's own, for a text with any other fault.
+    Raises orjson's ``ValueError`` for any other fault.
     """
     try:
         return orjson.loads(data), True
@@ -92,7 +92,7 @@ def check_levels(levels: int) -> None:
 
 
 def read_number(text: str) -> int | float:
-    """Return a finite number of sensible length. Raises :class:`Unreadable` for any other."""
+    """Return a finite number of at most ``MAX_DIGITS`` digits, or raise :class:`Unreadable`."""
     if len(text) > MAX_DIGITS:
         raise Unreadable("invalid_json", f"hold a number of {len(text):,} digits")
     if text.lstrip("-").isdecimal():
@@ -104,7 +104,7 @@ def read_number(text: str) -> int | float:
 
 
 def _number_or_text(text: str) -> int | float | str:
-    """Return the number; for one that no float holds, its first 64 characters as text."""
+    """Return a number; if it is too large for a float, its first 64 characters as text."""
     value = float(text)
     if not math.isfinite(value):
         return text[:64]
@@ -112,7 +112,7 @@ def _number_or_text(text: str) -> int | float | str:
 
 
 def join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its members. Raises :class:`Unreadable` if one key has two values."""
+    """Make an object of its members. Raises :class:`Unreadable` if a key has two values."""
     joined = dict(pairs)
     if len(joined) < len(pairs):
         for key, value in pairs:
@@ -125,7 +125,7 @@ def join_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def write(value: Any) -> str:
-    """Write a value as JSON text; with lone surrogates, which have no UTF-8, as ASCII escapes."""
+    """Write a value as JSON text; lone surrogates, which UTF-8 can't encode, as escapes."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False)
     if _SURROGATE.search(text):
         return json.dumps(value, ensure_ascii=True, allow_nan=False)

@@ -1,7 +1,7 @@
 """Translates OpenAI's older spelling of tools, ``functions`` and ``function_call``, both ways.
 
-Upstream and the stages only ever see ``tools``; a client that used the older form gets its reply in
-the older form. That form has one call per reply, so a reply's further calls are left out.
+Upstream and the stages see only ``tools``; a client that used the older form gets its reply in that
+form. It allows one call per reply, so a reply's further calls are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ID = "call_function_{}"
 
 
 def is_used(body: Mapping[str, Any]) -> bool:
-    """Whether a request is written in the older form."""
+    """Whether a request uses the older form."""
     return bool(body.get("functions")) and not body.get("tools")
 
 

@@ -1,7 +1,6 @@
-"""Merges the fields that only a client reads, from the chunks in which they came.
+"""Merges the fields that only the client reads from a stream's chunks.
 
-Strings are joined, lists are extended, objects are merged, and of any other type the last value
-counts.
+Strings are concatenated, lists extended, objects merged; of any other type the last value counts.
 """
 
 from __future__ import annotations
@@ -9,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-# Strings that are not joined: servers send them whole, perhaps more than once, and perhaps empty.
+# Strings that are not concatenated: servers send them whole, perhaps repeatedly, perhaps empty.
 _WHOLE_STRINGS: Final = frozenset(
     {"role", "id", "type", "object", "model", "format", "signature", "name", "finish_reason"}
 )
 
 
 def merged(pieces: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Merge the pieces in which an object came; linear in their size."""
+    """Merge the pieces of an object; linear in their size."""
     values: dict[str, list[Any]] = {}
     for piece in pieces:
         for key, value in piece.items():
@@ -29,9 +28,9 @@ def merged(pieces: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 def merged_chunks(
     chunks: Iterable[Mapping[str, Any]],
 ) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-    """Merge the further fields of chunks (``Delta.more``).
+    """Merge the unknown fields of chunks (``Delta.more``).
 
-    Of the fields at the top the last values count. Return these, and for each choice's index its
+    Return the top level's fields, of which the last values count, and for each choice's index its
     fields with those of its ``delta``.
     """
     top: dict[str, Any] = {}

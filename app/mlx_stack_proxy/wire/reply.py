@@ -1,4 +1,4 @@
-"""The one accumulator: a reply as it stands so far, from the deltas of its stream."""
+"""The one accumulator: a reply as received so far, from the deltas of its stream."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from .delta import (
 from .field_forms import REASONING_FIELDS
 from .growing import Growing, utf8_size
 
-MAX_CALLS: Final = 128  # of one choice; OpenAI allows as many tools in a request
+MAX_CALLS: Final = 128  # per choice; OpenAI allows as many tools in a request
 
 
 @dataclass(slots=True, eq=False)
 class ChoiceReply:
-    """One alternative of a reply. Stages may change ``tool_calls`` and ``text`` while they mend."""
+    """One choice of a reply. Stages may change ``tool_calls`` and ``text`` in ``mend()``."""
 
     written: Growing = field(default_factory=Growing)  # the text
     thought: Growing = field(default_factory=Growing)  # the reasoning
-    thought_fields: list[str] = field(default_factory=list)  # the names under which it began
+    thought_fields: list[str] = field(default_factory=list)  # the names of the reasoning's fields
     refused: Growing = field(default_factory=Growing)  # the text of a refusal
     others: int = 0  # pieces of calls and of a refusal
     has_other: bool = False  # audio or images
     tool_calls: list[Call] = field(default_factory=list)
     finish_reason: str | None = None
-    finished_at: int = 0  # pieces that the reply had when this choice finished
-    _calls: dict[int, Call] = field(default_factory=dict)  # the newest call of each index
+    finished_at: int = 0  # the reply's pieces when this choice finished
+    _calls: dict[int, Call] = field(default_factory=dict)  # the newest call at each index
 
     @property
     def text(self) -> str:
@@ -55,7 +55,7 @@ class ChoiceReply:
         return self.refused.text()
 
     def add_call(self, piece: CallPiece) -> Call:
-        """Take in a piece of a call; return the call that it belongs to."""
+        """Add a piece of a call; return the call that it belongs to."""
         call = self._calls.get(piece.index)
         if call is not None and not call.ends_before(piece):
             call.add(piece)
@@ -66,7 +66,7 @@ class ChoiceReply:
             call.odd = True
             return call
         name = piece.function.name or (call.again if call is not None else "")
-        # Clients order calls by their index, so an index out of order is odd.
+        # Clients order calls by index, so an index out of order is odd.
         odd = call is not None or piece.index != len(self.tool_calls)
         call = Call(name, piece.function.arguments, piece.id, odd=odd)
         call.note_odd(piece)
@@ -86,21 +86,21 @@ class Reply:
     usage: Usage | None = None
     usage_fields: dict[str, Any] | None = None  # as the client gets it
     mended: set[int] = field(default_factory=set)  # choices that must be rewritten
-    finished: bool = False  # every choice seen so far has its finish_reason
+    finished: bool = False  # every choice so far has a finish_reason
     overfull: bool = False  # a choice has more than MAX_CALLS calls
-    cut: bool = False  # we ended the call, so its usage never came
-    whole: bool = False  # it came as one object, not as a stream
-    generated: int = 0  # UTF-8 bytes that the model wrote, before stages took any out
-    pieces: int = 0  # pieces of text, reasoning, calls and other content that came
-    counted: int = 0  # pieces that had come when `usage` did
-    # Characters of the (only) choice that the client has: of its text, reasoning and refusal.
+    cut: bool = False  # we ended the call, so no usage arrived
+    whole: bool = False  # received as one object, not as a stream
+    generated: int = 0  # UTF-8 bytes that the model wrote, before stages removed any
+    pieces: int = 0  # pieces of text, reasoning, calls and other content so far
+    counted: int = 0  # `pieces` when `usage` arrived
+    # Characters of the (only) choice that the client has: text, reasoning and refusal.
     flowed: int = 0
     thoughts_out: int = 0
     refusal_out: int = 0
     _unfinished: set[int] = field(default_factory=set)
 
     def written(self) -> int:
-        """UTF-8 bytes that the model wrote, also those that stages took out."""
+        """UTF-8 bytes that the model wrote, including those that stages removed."""
         size = 0
         for choice in self.choices.values():
             size += choice.written.bytes + choice.thought.bytes + choice.refused.bytes
@@ -109,7 +109,7 @@ class Reply:
 
     @property
     def is_long(self) -> bool:
-        """Whether texts, thoughts and arguments are so long that to judge them may take 10 ms."""
+        """Whether judging the texts and arguments may take 10 ms, because they are so long."""
         size = 0
         for choice in self.choices.values():
             size += choice.written.size + choice.thought.size
@@ -125,7 +125,7 @@ class Reply:
         return choice
 
     def let_out(self, delta: Delta) -> None:
-        """Note that the client has what a frame brings."""
+        """Record that the client has a frame's content."""
         for piece in delta.choices:
             said = piece.delta
             if said.content:
@@ -135,7 +135,7 @@ class Reply:
                 self.refusal_out += len(said.refusal or "")
 
     def take(self, delta: Delta) -> None:
-        """Take in what a frame brings, and note its kinds in the delta."""
+        """Add a frame's content, and set the delta's kinds."""
         kinds = 0
         for piece in delta.choices:
             said, choice = piece.delta, self.choices.get(piece.index)
@@ -167,7 +167,7 @@ class Reply:
             self.counted = self.pieces
 
     def _take_rest(self, delta: Delta, piece: ChoiceDelta) -> int:
-        """Take in a refusal, calls and a finish; return their kinds."""
+        """Add a refusal, calls and a finish; return their kinds."""
         kinds = 0
         choice, said = self.choice(piece.index), piece.delta
         if said.refusal:
@@ -193,16 +193,16 @@ class Reply:
         return kinds
 
     def finish_all(self) -> None:
-        """Finish the choices that lack a finish_reason, as their contents say; rewrite them."""
+        """Finish the choices that lack a finish_reason, as their content implies; rewrite them."""
         for index in list(self._unfinished):
             choice = self.choices[index]
             self._finish(index, choice, "tool_calls" if choice.tool_calls else "stop")
             self.mended.add(index)
 
     def _finish(self, index: int, choice: ChoiceReply, reason: str) -> None:
-        """Take in a finish. A choice that finishes twice is rewritten, with one finish.
+        """Record a finish. A choice that finishes twice is rewritten, with one finish.
 
-        The first reason stays if nothing came in between: some servers send `tool_calls`, then
+        The first reason stays if no content came in between: some servers send `tool_calls`, then
         `stop`.
         """
         if choice.finish_reason is not None:

@@ -1,9 +1,9 @@
-"""Cuts server-sent events out of a byte stream, in linear time and for any split of the bytes.
+"""Splits a byte stream into server-sent events, in linear time and for any split of the bytes.
 
 The framing follows the WHATWG HTML standard, section 9.2.6 (lines end in LF, CR LF or CR; a blank
-line ends an event; a line that begins with a colon is a comment), with one leniency: a last event
-that the end of the stream cuts off before its blank line is handed out too, and the reader of its
-data decides whether it is whole. Further blank lines after an event are left out.
+line ends an event; a line that begins with a colon is a comment), with one leniency: if the stream
+ends before the last event's blank line, that event is returned too, and its reader decides whether
+its data is complete. Additional blank lines after an event are dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import Struct
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 
-# A blank line: two line ends in a row. A CR at the buffer's end may be half a CR LF, so it waits.
+# Two line ends in a row. A CR at the buffer's end may be half a CR LF, so it waits.
 _BLANK_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n|\Z)){2}")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _BLANK_END = re.compile(rb"(?:\r\n|\n|\r(?!\n)){2}\Z")
@@ -28,12 +28,12 @@ class FrameTooLong(ValueError):
 class Frame(Struct, frozen=True, gc=False):
     """One event."""
 
-    raw: bytes  # the event's bytes, with its blank line
-    data: bytes | None  # None: the event has no data, as a comment
+    raw: bytes  # including its blank line
+    data: bytes | None  # None: the event has no data, for example a comment
 
 
 class FrameReader:
-    """Cuts a byte stream into frames. Feed it what arrives; call :meth:`finish` at the end."""
+    """Splits a byte stream into frames. Feed it the bytes; call :meth:`finish` at the end."""
 
     __slots__ = ("_buffer", "_scanned", "_started")
 
@@ -44,10 +44,10 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that ``data`` completes. Raises :class:`FrameTooLong`."""
-        # `find` is cheaper than `in`, which first tries to take the bytes for a number.
+        # `find` is cheaper than `in`, which first tries to treat the bytes as a number.
         plain = data.startswith(b"data: ") and data.endswith(b"\n\n") and data.find(b"\r") < 0
         if plain and not self._buffer:
-            # Nearly every read of a real stream: whole events, LF only; mostly just one.
+            # Nearly every read of a real stream: whole events with LF only, mostly just one.
             self._started = True
             if data.find(b"\n") == len(data) - 2:
                 return [Frame(data, data[6:-2])]
@@ -57,7 +57,7 @@ class FrameReader:
         self._buffer += data
         if not self._started:
             if _BOM.startswith(self._buffer[:4]):
-                return []  # perhaps a part of it
+                return []  # perhaps a part of the byte order mark
             self._started = True
             if self._buffer.startswith(_BOM):
                 del self._buffer[: len(_BOM)]
@@ -65,11 +65,11 @@ class FrameReader:
 
     @property
     def waiting(self) -> int:
-        """The bytes of an event that has not ended."""
+        """The size in bytes of the incomplete event."""
         return len(self._buffer)
 
     def finish(self) -> Frame | None:
-        """Return the frame that the stream's end left without its blank line; None if none."""
+        """Return the frame that the stream's end left without a blank line, if any."""
         raw = bytes(self._buffer) if self._started else b""
         self._buffer.clear()
         self._scanned = 0
@@ -79,7 +79,7 @@ class FrameReader:
         frames = []
         buffer = self._buffer
         start = _after_line_ends(buffer, 0)
-        # Blank lines are at most four bytes, so a match can begin at most three before new bytes.
+        # Blank lines are at most four bytes, so a match begins at most three before the new bytes.
         position = max(start, self._scanned - 3)
         while match := _BLANK_LINE.search(buffer, position):
             frames.append(_frame(bytes(buffer[start : match.end()])))
@@ -119,7 +119,7 @@ def ended(frame: Frame) -> Frame:
     """Return a stream's last event, with a blank line added if the event lacks one."""
     raw = frame.raw
     if _BLANK_END.search(raw, max(0, len(raw) - 4)) is not None:
-        return frame  # also after a last CR, which `feed` held back as half of a CR LF
+        return frame  # even after a final CR, which `feed` held back as half of a CR LF
     return Frame(raw.rstrip(b"\r\n") + b"\n\n", frame.data)
 
 

@@ -1,8 +1,8 @@
-"""Rewrites chat messages for a chat template that takes system messages and images in few places.
+"""Rewrites chat messages for chat templates that accept system messages and images in few places.
 
-Many templates take one system message, at the head, and images from users alone. A later system
-message becomes the user's text where it stands, an image of a tool's result follows the results in
-the user's message, as :mod:`.transcript` has it for the other dialects.
+Many templates accept one system message, at the head, and images from users only. A later system
+message becomes the user's text at its place; an image in a tool's result moves to the user's
+message after the results, as :mod:`.transcript` does for the other dialects.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def is_image(part: Any) -> bool:
 
 
 def needs_rewriting(messages: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether a message stands, or has an image, where a strict template takes none."""
+    """Whether a system message or an image is at a place where a strict template refuses it."""
     begun = False
     for place, message in enumerate(messages):
         role = message.get("role")
@@ -34,10 +34,10 @@ def needs_rewriting(messages: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def rewritten(messages: Sequence[Mapping[str, Any]]) -> list[Json]:
-    """Return the messages as a strict template takes them; the given ones stay unchanged."""
+    """Return the messages as a strict template accepts them; the input stays unchanged."""
     out: list[Json] = []
     head: list[Part] = []
-    waiting: list[Part] = []  # the user's parts that are in no message yet
+    waiting: list[Part] = []  # the user's parts that are not in a message yet
     for message in messages:
         role = message.get("role")
         if role in _SYSTEM:
@@ -65,7 +65,7 @@ def rewritten(messages: Sequence[Mapping[str, Any]]) -> list[Json]:
 
 
 def _add_user(out: list[Json], parts: list[Part], message: Mapping[str, Any]) -> None:
-    """Add the user's parts, to the message before if that is the user's and no new one came."""
+    """Append the user's parts, to the last message if that is the user's and no new one began."""
     if not message and parts and out and out[-1].get("role") == "user":
         message = out.pop()
         parts = [*_parts(message), *parts]
@@ -74,7 +74,7 @@ def _add_user(out: list[Json], parts: list[Part], message: Mapping[str, Any]) ->
 
 
 def _parts(message: Mapping[str, Any]) -> list[Part]:
-    """Return a message's content as parts, its text parts as strings."""
+    """Return a message's content as parts, text parts as strings."""
     content = message.get("content")
     if not isinstance(content, list):
         return [content] if isinstance(content, str) and content else []

@@ -1,4 +1,4 @@
-"""Lists the dialects that are served besides chat completions, which need no translation."""
+"""Lists the dialects besides chat completions, which need no translation."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BY_COUNT_PATH = {path: dialect for dialect in DIALECTS for path in dialect.count
 
 
 def spoken_by(headers: Mapping[str, str]) -> Dialect | None:
-    """Return the dialect of a request whose path all dialects share, such as the models' path.
+    """Return the dialect of a request to a path that all dialects share, such as the model list's.
 
-    None: the headers name no dialect. ``headers``: with names in lower case.
+    None: the headers name no dialect. ``headers``: with lower-case names.
     """
     versioned = (dialect for dialect in DIALECTS if dialect.version_header)
     return next((dialect for dialect in versioned if dialect.version_header in headers), None)

@@ -1,26 +1,26 @@
-"""Holds the frames of a reply that wait for its end, as bytes; many of them are compressed."""
+"""Holds the frames of a reply until its end, as bytes, which are compressed if they are many."""
 
 from __future__ import annotations
 
 import zlib
 from typing import Final
 
-BLOCK: Final = 64 * 1024  # bytes that are compressed at a time: about a millisecond's work
+BLOCK: Final = 64 * 1024  # bytes compressed at a time: about a millisecond's work
 
 
 class Tape:
-    """Keeps frames in their order."""
+    """Keeps frames in order."""
 
     __slots__ = ("_last", "_packed", "_packer", "_waiting")
 
     def __init__(self) -> None:
         self._last = b""
-        self._waiting = bytearray()  # the frames before that which are not compressed
+        self._waiting = bytearray()  # earlier frames that are not compressed
         self._packed: list[bytes] = []
         self._packer: zlib._Compress | None = None
 
     def add(self, frame: bytes) -> None:
-        """Keep a frame; b"" is none."""
+        """Keep a frame; ignores b""."""
         if not frame:
             return
         self._waiting += self._last
@@ -32,7 +32,7 @@ class Tape:
             del self._waiting[:BLOCK]
 
     def unpack(self) -> None:
-        """Decompress the frames, because no more of them follow."""
+        """Decompress the frames; no frame may be added afterwards."""
         if self._packer is not None:
             packed = b"".join([*self._packed, self._packer.flush()])
             self._waiting[:0] = zlib.decompress(packed)

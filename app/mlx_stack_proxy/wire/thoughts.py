@@ -1,10 +1,10 @@
-"""Finds the reasoning in a reply's text, where servers without a parser for it leave it."""
+"""Finds the reasoning that a server without a reasoning parser leaves in a reply's text."""
 
 from __future__ import annotations
 
 import re
 
-# The marks that begin and end reasoning. Text between them holds no calls.
+# The marks that begin and end reasoning. Text between them has no calls.
 REASONING: dict[str, str] = {
     "<think>": "</think>",
     "<thinking>": "</thinking>",
@@ -24,22 +24,22 @@ REASONING: dict[str, str] = {
     "<|think|>": "<|end|>",
     "<|open|>think<|sep|>": "<|close|>think<|sep|>",
 }
-# A prompt may open the reasoning, and then only its end is in the text. The following ends close
-# other things, too, so they don't show on their own that reasoning came before.
+# A prompt may open the reasoning, so that the text has only its end. The following marks end other
+# things, too, so on their own they don't prove that reasoning came before.
 _CLOSE_MORE = ("<|end_message|>", "<channel|>", "<|end|>")
 REASONING_ENDS: tuple[str, ...] = tuple(end for end in REASONING.values() if end not in _CLOSE_MORE)
 
 _BEGINS = tuple(REASONING)
 _ENDS = tuple(REASONING.values())
 _SPACE = re.compile(r"\s*")
-_ANSWER = re.compile(r'\s*[{\[`]|[^"}\]]*\Z')  # JSON, a fence, or nothing that might end a string
+_ANSWER = re.compile(r'\s*[{\[`]|[^"}\]]*\Z')  # JSON, a fence, or a rest that can't end a string
 
 
 def after_thoughts(text: str) -> str:
-    """Return the text after the reasoning that it begins with; the whole text if it has none.
+    """Return the text after its leading reasoning; the whole text if it has none.
 
-    Return "" if the reasoning has no end. If the prompt opened the reasoning, only its end is in
-    the text; this is assumed of no text that begins with JSON or a fence.
+    Return "" if the reasoning has no end. If the prompt opened the reasoning, the text has only its
+    end; that is not assumed of a text that begins with JSON or a fence.
     """
     start = _after_space(text, 0)
     index, missing = _after_marked(text, start)
@@ -53,21 +53,21 @@ def after_thoughts(text: str) -> str:
 
 
 def are_all(text: str) -> bool:
-    """Whether a text is nothing but reasoning, with or without its end."""
+    """Whether a text is nothing but reasoning, terminated or not."""
     return text.startswith(_BEGINS) and not after_thoughts(text)
 
 
 def joint(text: str) -> str:
-    """Return what stands between a text that was sent and one that goes on from it.
+    """Return the separator between a text that was sent and its continuation.
 
-    That is a new paragraph; if all that was sent is reasoning without its end, also that end.
+    It is a new paragraph, after the end of the reasoning if all that was sent is open reasoning.
     """
     _, missing = _after_marked(text, _after_space(text, 0))
     return f"\n{missing}\n\n" if missing else "\n\n"
 
 
 def inside_thoughts(text: str) -> str:
-    """Return a text that is nothing but reasoning, without its last end; "" for any other text."""
+    """Return a text that is nothing but reasoning without its last end mark; "" for other texts."""
     text = text.strip()
     if not are_all(text):
         return ""
@@ -75,7 +75,7 @@ def inside_thoughts(text: str) -> str:
 
 
 def _after_marked(text: str, index: int) -> tuple[int, str]:
-    """Return the index after the reasoning at ``index``, and the end that it lacks, if any."""
+    """Return the index after the reasoning at ``index``, and its end mark if that is missing."""
     while opener := next((mark for mark in REASONING if text.startswith(mark, index)), None):
         closer = REASONING[opener]
         end = text.find(closer, index + len(opener))

@@ -1,13 +1,13 @@
-"""Builds chat messages from another dialect's transcript, piece by piece in the transcript's order.
+"""Builds chat messages from another dialect's transcript, piece by piece in order.
 
 Consecutive pieces of one side become one message, because many chat templates refuse two messages
 of one role in a row. Results go right after their calls; the user's other words and the results'
-images follow, because chat completions take images from users alone. System texts at the head make
-the one system message. Later system texts stay in their place, as the user's: chat templates accept
-a system message at the head only, and moving them there would change the prompt's head each turn.
+images follow, because chat completions take images from users only. Leading system texts make the
+one system message. Later system texts stay in place, as the user's: chat templates accept a system
+message at the head only, and moving texts there would change the prompt's head each turn.
 
-A message depends only on pieces before it. So the messages of a turn begin with those of the turn
-before, byte for byte, and prompt caches and loop detection can reuse them.
+A message depends only on the pieces before it. So a turn's messages begin with those of the
+previous turn, byte for byte, and prompt caches and loop detection can reuse them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _REMINDER: Final = "<system-reminder>\n{}\n</system-reminder>"
 
 
 def reminder(text: str) -> str:
-    """Mark a text in the user's message that is not the user's own."""
+    """Mark a text in the user's message as not the user's own."""
     return _REMINDER.format(text)
 
 
@@ -36,15 +36,15 @@ class Transcript:
     def __init__(self) -> None:
         self._head: list[str] = []  # system texts before any other piece
         self._messages: list[Json] = []
-        self._user_parts: list[Part] = []  # the user's pieces that are in no message yet
-        # The assistant's pieces that are in no message yet.
+        self._user_parts: list[Part] = []  # the user's pieces that are not in a message yet
+        # The assistant's pieces that are not in a message yet.
         self._texts: list[str] = []
         self._thoughts: list[str] = []
         self._calls: list[Json] = []
 
     @property
     def has_begun(self) -> bool:
-        """Whether anybody but the system has spoken."""
+        """Whether anything but system texts has been added."""
         return bool(
             self._messages or self._user_parts or self._texts or self._thoughts or self._calls
         )
@@ -65,10 +65,10 @@ class Transcript:
         self._user_parts += images
 
     def assistant(self, text: str | None = None, thought: str = "") -> None:
-        """Take the assistant's text, its thought, or both.
+        """Add the assistant's text, its reasoning, or both.
 
-        A thought makes no message by itself: ``text=""`` makes one of it, with None the thought
-        waits for a text or call to follow.
+        Reasoning alone makes no message: with ``text=""`` it does, with None it waits for a text or
+        call to follow.
         """
         self._end_of_user()
         self._texts += [] if text is None else [text]
@@ -93,7 +93,7 @@ class Transcript:
 
     def _end_of_assistant(self) -> None:
         texts, thoughts, calls = self._texts, self._thoughts, self._calls
-        if texts or calls:  # a thought alone makes no message
+        if texts or calls:  # reasoning alone makes no message
             text = BETWEEN.join(filter(None, texts))
             message: Json = {"role": "assistant", "content": (text or None) if calls else text}
             if thoughts:
@@ -105,7 +105,7 @@ class Transcript:
 
 
 def joined(parts: list[Part]) -> str | list[Json]:
-    """Return a user's content: a string, as every chat template takes it, if all parts are text."""
+    """Return a user's content: if all parts are text, a string, as all chat templates accept."""
     content: list[Json] = []
     texts: list[str] = []
     for part in parts:

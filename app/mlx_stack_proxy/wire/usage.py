@@ -1,8 +1,7 @@
-"""Checks upstream's token counts where they enter the proxy.
+"""Validates upstream's token counts where they enter the proxy.
 
-A wrong count (such as an unsigned -1, which is 2^64 - 1) would use up budgets that others share. If
-one count of a ``usage`` can't be true, the whole usage is refused, and the proxy's own estimate
-takes its place.
+A wrong count (such as an unsigned -1, which is 2^64 - 1) would use up shared budgets. If one count
+of a ``usage`` can't be true, the whole usage is rejected and replaced by the proxy's own estimate.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from ..settings import Settings, TierSettings
 from .field_forms import whole_number
 from .reply import Reply
 
-# By this many tokens a choice may exceed its limit: some servers count marks, or drafts.
+# How far a choice may exceed its limit: some servers count marks or drafts.
 SLACK = 64
 _CACHED: Final = ("cache_read_input_tokens", "cached_tokens")
 _OUTPUT: Final = ("completion_tokens", "output_tokens")
-# The counts of a usage, and which of the bounds holds for each: the prompt's, the output's, both.
+# The counts of a usage, each with its bound: the prompt's, the output's, or the sum.
 _PROMPT: Final = ("prompt_tokens", "input_tokens", "cache_creation_input_tokens")
 COUNTS: Final = {
     **dict.fromkeys((*_PROMPT, *_CACHED), 0),
@@ -30,10 +29,10 @@ _OF_OUTPUT: Final = ("completion_tokens_details", "output_tokens_details")
 
 
 class Bounds(NamedTuple):
-    """The most tokens that a call's usage can have."""
+    """The largest believable token counts of a call's usage."""
 
     prompt: int
-    output: int  # of all choices
+    output: int  # of all choices together
 
 
 def is_believable(usage: Mapping[str, Any], bounds: Bounds) -> bool:
@@ -54,7 +53,7 @@ def is_believable(usage: Mapping[str, Any], bounds: Bounds) -> bool:
 
 
 def output_limit(body: Mapping[str, Any]) -> int | None:
-    """Return the tokens of output that a request asks for at most, as upstream reads both names."""
+    """Return the most output tokens that a request asks for, by both names, as upstream does."""
     limit: int | None = body.get("max_tokens") or body.get("max_completion_tokens")
     return limit
 
@@ -67,7 +66,7 @@ def _is_count(value: Any, limit: int) -> bool:
 
 
 def window_of(tier: TierSettings | None, settings: Settings) -> int:
-    """Return a tier's context window in tokens; for a model that is no tier, the widest one."""
+    """Return a tier's context window in tokens; the widest one for a model that is no tier."""
     return (
         tier.context_window
         if tier
@@ -78,19 +77,19 @@ def window_of(tier: TierSettings | None, settings: Settings) -> int:
 class UsageCheck:
     """Checks whether a reply's usages can be true.
 
-    After a usage that is too high it refuses all others. A usage that counts nothing of what the
-    model has written is refused alone: a later one may count it.
+    After a usage that is too high, all others are rejected. A usage that ignores what the model has
+    written is rejected alone: a later one may count it.
     """
 
     __slots__ = ("_body", "_plain", "_reply", "_window", "failed", "refused")
 
     def __init__(self, body: Mapping[str, Any], window: int, reply: Reply) -> None:
-        self._body = body  # the request that was sent
+        self._body = body  # as sent
         self._window = window  # the model's context window in tokens
-        self._reply = reply  # the reply as it stands before the usage
-        self._plain: Bounds | None = None  # without regard to what was written
-        self.failed = False  # whether a usage was too high to be true
-        self.refused = False  # whether any usage could not be true
+        self._reply = reply  # as received before the usage
+        self._plain: Bounds | None = None  # the bounds without regard to what was written
+        self.failed = False  # whether a usage was impossibly high
+        self.refused = False  # whether any usage was rejected
 
     def __call__(self, usage: Mapping[str, Any]) -> bool:
         if self._plain is None:
@@ -105,8 +104,7 @@ class UsageCheck:
     def _bounds(self, written: int) -> Bounds:
         """Return the bounds that the model's window and the request's limit set.
 
-        ``written``: bytes of the reply. A server that ignores the limit may have written as many
-        tokens.
+        ``written``: bytes of the reply; a server that ignores the limit may count that many tokens.
         """
         body, window = self._body, self._window
         choices = body.get("n") or 1

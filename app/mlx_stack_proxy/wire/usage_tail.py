@@ -1,6 +1,6 @@
-"""Finds the usage in a reply that passes through unparsed; estimates one if there is none.
+"""Finds the usage in a reply that passes through unparsed, or estimates one.
 
-Only the first and the last bytes of the body are kept, because servers send the usage in these.
+Only the first and last bytes of the body are kept, because servers send the usage there.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from .prompt_size import BYTES_PER_OUTPUT_TOKEN
 from .usage import COUNTS, Bounds, is_believable
 
 MAX_HEAD = 16 * 1024  # bytes; Anthropic's streams begin with the prompt's tokens
-MAX_TAIL = 64 * 1024  # bytes; all servers send the other counts last
+MAX_TAIL = 64 * 1024  # bytes; all other counts come last
 _DECODER = json.JSONDecoder()
 _USAGE = re.compile(r'"usage"\s*:\s*(?={)')
-_EVENT = b"data:"  # begins each event's data in a stream
+_EVENT = b"data:"  # the beginning of each event's data in a stream
 
 
 class UsageTail:
-    """Keeps both ends of a body that comes in pieces."""
+    """Keeps both ends of a body that arrives in pieces."""
 
     __slots__ = ("_events", "_head", "_size", "_tail", "disbelieved")
 
@@ -30,7 +30,7 @@ class UsageTail:
         self._tail = b""
         self._events = 0  # events of a stream; 0 for other bodies
         self._size = 0  # bytes of the whole body
-        self.disbelieved = False  # whether the usage could not be true
+        self.disbelieved = False  # whether the usage was impossibly high
 
     def feed(self, data: bytes) -> None:
         if len(self._head) < MAX_HEAD:
@@ -40,16 +40,16 @@ class UsageTail:
         self._size += len(data)
 
     def usage(self, bounds: Bounds, *, count_cached: bool = True) -> tuple[int, int] | None:
-        """Return input and output tokens by the body's last usage; None if it has no usage.
+        """Return input and output tokens from the body's last usage; None if it has none.
 
-        ``bounds``: a usage with higher counts gives None, too, and sets :attr:`disbelieved`.
-        ``count_cached``: whether the prompt's tokens that came from a cache count.
+        ``bounds``: a usage with higher counts is rejected and sets :attr:`disbelieved`.
+        ``count_cached``: whether the prompt's cached tokens count.
         """
         first_usage = _usage_in(self._head, last=False)
         last_usage = _usage_in(self._tail, last=True) or first_usage
         if last_usage is None:
             return None
-        # Anthropic's streams begin with the input's tokens, and end with the output's.
+        # Anthropic's streams begin with the input's tokens and end with the output's.
         usage = (
             {**first_usage, **last_usage}
             if first_usage is not None and "input_tokens" in first_usage
@@ -60,7 +60,7 @@ class UsageTail:
         return None if self.disbelieved else _counted(usage, count_cached)
 
     def estimated_output(self) -> int:
-        """Estimate the output's tokens: one for each event of a stream, else by the bytes."""
+        """Estimate the output's tokens: one per event of a stream, else by the bytes."""
         return self._events or self._size // BYTES_PER_OUTPUT_TOKEN
 
 

@@ -1,8 +1,8 @@
 """Anthropic's Messages API, as Claude Code and the ``anthropic`` SDK speak it.
 
-``request.py`` turns a request into that of a chat completion, ``stream.py`` writes the reply, and
-``errors.py`` gives each error a status that costs these clients one try. Whatever chat completions
-lack is left out: signatures of thinking, cache marks, betas, which stop sequence ended a reply.
+``request.py`` translates the request, ``stream.py`` writes the reply, and ``errors.py`` gives each
+error a status after which these clients don't retry. What chat completions lack is left out:
+signatures of thinking, cache marks, betas, and which stop sequence ended a reply.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .stream import MessagesEncoder
 
 
 def _listed(names: Sequence[str]) -> Json:
-    """Return the list of these models, on one page; the time of their making is not known."""
+    """Return a list of models on one page; their creation time is unknown."""
     made = "1970-01-01T00:00:00Z"
     data = [
         {"type": "model", "id": name, "display_name": name, "created_at": made} for name in names
@@ -32,7 +32,7 @@ MESSAGES = Dialect(
     to_chat=to_chat,
     encoder=MessagesEncoder,
     error=error_reply,
-    # Claude Code gives up after 300 s of silence, and asks for no less than that.
+    # Claude Code gives up after at least 300 s of silence.
     first_keepalive=240.0,
     count_paths=frozenset({"/v1/messages/count_tokens"}),
     count=count_tokens,

@@ -1,8 +1,7 @@
-"""Errors in Anthropic's shape, each with a status that costs its clients one try.
+"""Errors in Anthropic's shape, each with a status after which its clients don't retry.
 
-Measured with Claude Code (docs/errors.md): it sends a request six times in all if the status is 400
-or 422, up to seven times for other errors, and once for 424. It heeds ``x-should-retry`` for 429
-and 5xx.
+Measured with Claude Code (docs/errors.md): it sends a request six times in all for 400 or 422, up
+to seven times for other errors, and once for 424. It obeys ``x-should-retry`` for 429 and 5xx.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
 
 
 def _message(error: ProxyError) -> str:
-    """Return an error's message; by the words "prompt is too long" Claude Code knows to compact."""
+    """Return an error's message; the words "prompt is too long" make Claude Code compact."""
     if error.code != OVERFLOW:
         return error.message
     tokens, window = error.extra.get("prompt_tokens"), error.extra.get("context_window")

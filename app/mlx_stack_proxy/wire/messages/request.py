@@ -1,13 +1,13 @@
-"""Turns a Messages request into one for a chat completion.
+"""Translates a Messages request into a chat completion's.
 
-A block of a kind that chat completions lack becomes text, its own JSON: a model may read it, and
-the history stays complete. An image or document from a source that can't be read here raises
+A block that chat completions lack becomes text, its own JSON: a model may read it, and the history
+stays complete. An image or document from a source that can't be read here raises
 :class:`ProxyError` (400).
 
-A tool with a schema is the client's own, and is offered. A tool without one has a type defined by
+A tool with a schema is the client's own and is offered. A tool without one has a type defined by
 Anthropic. The client runs some of these tools, but sends no schema, because Anthropic's models were
-trained on it; Anthropic's servers run the others. The tiers' models know neither kind. A tool that
-is loaded later (``defer_loading``) is offered once a result has named it.
+trained on it; Anthropic's servers run the others. The tiers' models know neither kind. A deferred
+tool (``defer_loading``) is offered once a result has named it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..fields import STRING, each, members, objects, refused, require, string_or
 from ..prompt_size import estimate_prompt_tokens
 from ..transcript import BETWEEN, IMAGE_FOLLOWS, Json, Part, Transcript
 
-# Begins a system text with the client's version and a digest, which change from turn to turn.
+# Begins a system text with the client's version and a digest, which change every turn.
 _BILLING = "x-anthropic-billing-header:"
 _SAME = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
 _SESSION = "x-claude-code-session-id"
@@ -37,8 +37,8 @@ _CHECKS = {
     "tool_choice": string_or(members(type=STRING, name=STRING)),
 }
 _MOST_NAME = 256  # characters of a session's or an agent's name; the rest is ignored
-_ERROR = "Error: "  # begins the result of an error: chat completions have no flag for it
-# Prefixes of the types that the client runs, and whose schema is not sent.
+_ERROR = "Error: "  # marks an error's result: chat completions have no flag for it
+# Type prefixes of the tools that the client runs without sending a schema.
 _CLIENTS_OWN = ("bash_", "text_editor_", "memory_", "computer_")
 _CHOICES: Final[dict[Any, str]] = {"auto": "auto", "any": "required", "none": "none"}
 
@@ -46,8 +46,8 @@ _CHOICES: Final[dict[Any, str]] = {"auto": "auto", "any": "required", "none": "n
 def to_chat(body: Json, headers: Mapping[str, str]) -> Translated:
     """Translate a request. Raises :class:`ProxyError` (400)."""
     if body.get("thread") is not None:
-        # A request to a thread holds only the new messages, so its history would be lost. The SDK
-        # knows this code, and then sends whole transcripts.
+        # A request to a thread has only the new messages, so its history would be lost. The SDK
+        # reacts to this code by sending whole transcripts.
         message = "threads are not kept here; send the whole transcript"
         code = "thread_unsupported_request"
         raise ProxyError(400, INVALID_REQUEST, message, param="thread", code=code)
@@ -56,7 +56,7 @@ def to_chat(body: Json, headers: Mapping[str, str]) -> Translated:
 
 
 def count_tokens(body: Json) -> Json:
-    """Estimate a request's prompt tokens, also for one that :func:`to_chat` refuses."""
+    """Estimate a request's prompt tokens, even if :func:`to_chat` refuses the request."""
     try:
         chat_body = _translated(body).body
     except ProxyError:
@@ -87,7 +87,7 @@ def _translated(body: Json) -> Translated:
 
 
 def _session(headers: Mapping[str, str]) -> SessionName | None:
-    """Return Claude Code's session: each agent has its own history, all share one budget."""
+    """Return Claude Code's session: each agent has its own history, but all share one budget."""
     session = headers.get(_SESSION, "").strip()[:_MOST_NAME]
     if not session:
         return None
@@ -100,8 +100,8 @@ class _MessageReader:
 
     def __init__(self) -> None:
         self.transcript = Transcript()
-        self.loaded: set[str] = set()  # the tools that results have named
-        self.failed: set[str] = set()  # ids of the calls whose results are marked as errors
+        self.loaded: set[str] = set()  # deferred tools that results have named
+        self.failed: set[str] = set()  # ids of calls whose results are marked as errors
 
     def message(self, message: Json, path: str, content_path: str) -> None:
         role, content = message.get("role"), message.get("content")
@@ -120,7 +120,7 @@ class _MessageReader:
             raise refused("must be `user`, `assistant` or `system`", f"{path}.role")
 
     def _assistant(self, content: Any, path: str) -> None:
-        """Take an assistant's content. Calls keep their ids, arguments their order of fields."""
+        """Add an assistant's content. Calls keep their ids, arguments their order of fields."""
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[Json] = []
@@ -138,7 +138,7 @@ class _MessageReader:
             self.transcript.call(string_of(call.get("id")), string_of(call.get("name")), arguments)
 
     def _result(self, block: Json, path: str) -> None:
-        """Take a result. Its images follow it in the user's message."""
+        """Add a result. Its images follow in the user's message."""
         texts: list[str] = []
         images: list[Json] = []
         for inner, block_path in _blocks(block.get("content"), f"{path}.content"):
@@ -164,7 +164,7 @@ def _texts(content: Any, path: str) -> list[str]:
 
 
 def _blocks(content: Any, path: str) -> Iterator[tuple[Json, str]]:
-    """Yield a content's blocks and their places, for errors; a string is one text block.
+    """Yield a content's blocks with their paths for errors; a string is one text block.
 
     Raises :class:`ProxyError` (400).
     """
@@ -176,7 +176,7 @@ def _blocks(content: Any, path: str) -> Iterator[tuple[Json, str]]:
 
 
 def _part(block: Json, path: str) -> Part:
-    """Turn a block into text or an image; a thought becomes ""."""
+    """Turn a block into text or an image; thinking becomes ""."""
     kind = block.get("type")
     convert = _PARTS.get(kind) if isinstance(kind, str) else None
     if convert is not None:
@@ -231,11 +231,11 @@ _PARTS: Final[Mapping[str, Callable[[Json, str], Part]]] = {
 def _offered(body: Json, loaded: set[str]) -> tuple[Json, tuple[str, ...]]:
     """Translate a request's tools. ``loaded``: the deferred tools that results have named.
 
-    Return the fields about tools for the chat completion's request, and the names of the tools that
-    are left out, because Anthropic's servers would run them.
+    Return the chat completion's tool fields, and the names of the tools that are left out because
+    Anthropic's servers would run them.
 
-    Raises :class:`ProxyError` (400) for a tool of the client's without a schema, and if the request
-    has, or forces, only tools that Anthropic's servers run.
+    Raises :class:`ProxyError` (400) for a client's own tool without a schema, and for a request
+    that has, or forces, only tools that Anthropic's servers run.
     """
     tools: list[Json] = []
     left_out = ["mcp_servers"] if body.get("mcp_servers") else []

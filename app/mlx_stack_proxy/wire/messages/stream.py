@@ -2,8 +2,8 @@
 
 The stream is ``message_start``; for each block ``content_block_start``, its deltas, and
 ``content_block_stop``; ``message_delta`` with the stop reason and the usage; ``message_stop``. One
-block is open at a time, and a closed block can't be reopened. A whole reply is built by the same
-encoder: it is the message that the stream has written by its end.
+block is open at a time, and a closed block can't be reopened. The same encoder builds an unstreamed
+reply: the message as the stream has written it by its end.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from ..sse import named_frame
 from ..transcript import Json
 from .errors import error_reply
 
-# The kind of block for each kind of text in a chat completion.
+# The block type for each kind of text in a chat completion.
 _KINDS = {"reasoning": "thinking", "text": "text", "refusal": "text"}
 _NEW: Mapping[str, Json] = {
     "text": {"type": "text", "text": ""},
     "thinking": {"type": "thinking", "thinking": "", "signature": ""},
 }
-# Chat completions don't tell a stop sequence from the end of a turn: both become "end_turn".
+# Chat completions don't distinguish a stop sequence from the end of a turn: both are "end_turn".
 _STOPS: Final = {"length": "max_tokens", "content_filter": "refusal"}
 
 
@@ -39,13 +39,13 @@ class MessagesEncoder:
         self._context = context
         self._id = context.request_id.removeprefix("req_")
         self._started = False
-        self._content: list[Json] = []  # the blocks that are closed
-        self._open = ""  # the kind of the open block, "text" or "thinking"; "": none is open
+        self._content: list[Json] = []  # closed blocks
+        self._open = ""  # the type of the open block, "text" or "thinking"; "": none is open
         self._pieces: list[str] = []  # the open block's text
         self._written = 0  # characters of all blocks
 
     def identify(self, top: Mapping[str, Any]) -> None:
-        """A message has an id of its own."""
+        """Nothing to use: a message has its own id."""
 
     def write(self, kind: str, text: str) -> bytes:
         kind, out = _KINDS[kind], b""
@@ -73,13 +73,13 @@ class MessagesEncoder:
         return {**whole, **fields.pop("delta"), **fields}
 
     def _ending(self, ending: Ending) -> Json:
-        # A reply with calls has "tool_use", whatever its server says.
+        # A reply with calls has "tool_use", whatever the server's finish reason is.
         reason = "tool_use" if ending.calls else _STOPS.get(ending.finish or "", "end_turn")
         delta = {"stop_reason": reason, "stop_sequence": None}
         return {"delta": delta, "usage": self._usage(ending.usage), **ending.more}
 
     def _usage(self, usage: Mapping[str, Any] | None) -> Json:
-        """Translate a chat completion's usage; without one, estimate it."""
+        """Translate a chat completion's usage; estimate it if there is none."""
         if usage is None:
             return _counted(
                 self._context.prompt_tokens(), 0, self._written // BYTES_PER_OUTPUT_TOKEN
@@ -99,7 +99,7 @@ class MessagesEncoder:
         arguments = call.arguments
         block: Json = {"type": "tool_use", "id": id, "name": call.name, "input": {}}
         input_ = object_in(arguments or "{}")
-        if input_ is None:  # of an unchecked call: passed on as text
+        if input_ is None:  # an unchecked call's arguments, passed on as text
             input_ = {"arguments": arguments}
         text = arguments if arguments.startswith("{") else orjson.dumps(input_).decode()
         delta = {"type": "input_json_delta", "partial_json": text}
@@ -136,7 +136,7 @@ class MessagesEncoder:
         return _event({"type": "message_start", "message": self._message(usage)})
 
     def _message(self, usage: Json) -> Json:
-        """Return the message without content."""
+        """Return the message with empty content."""
         return {
             "id": f"msg_{self._id}",
             "type": "message",
@@ -150,7 +150,7 @@ class MessagesEncoder:
 
 
 def _counted(fresh: int, cached: int, written: int) -> Json:
-    """Return a usage of the prompt's ``fresh`` and ``cached`` tokens, and the output's."""
+    """Return a usage of ``fresh`` and ``cached`` prompt tokens and of output tokens."""
     return {
         "input_tokens": fresh,
         "cache_creation_input_tokens": 0,

@@ -1,9 +1,9 @@
-"""Errors for the clients of this protocol, so that each final error costs one try.
+"""Errors in the Responses API, each with a status after which its clients don't retry.
 
-Codex sends a request thirty times if the status is 500 or above, and six times for most others, but
-once for 400, and for 429 without ``Retry-After``. So an error that would come again has 400, and
-one that may pass in a while 429. Only an unreachable upstream has 503, because another try may
-help. The body is OpenAI's error object, as in chat completions (docs/errors.md).
+Codex sends a request thirty times for a status of 500 or above, six times for most others, and once
+for 400 and for 429 without ``Retry-After``. So an error that would recur has 400, and one that may
+pass in a while has 429. Only an unreachable upstream has 503, because a retry may help. The body is
+OpenAI's error object, as in chat completions (docs/errors.md).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BUDGET: Final = "budget_exceeded"
 
 
 def error_reply(error: ProxyError, request_id: str) -> ErrorReply:
-    """Return the response to a request whose reply has not begun."""
+    """Return the error response for a request whose reply has not begun."""
     status = status_of(error)
     passing = status == 503
     headers = [
@@ -47,8 +47,8 @@ def status_of(error: ProxyError) -> int:
 def failure_of(error: ProxyError, *, text_is_out: bool = False) -> dict[str, Any]:
     """Return the error object of a response that fails after its stream has begun.
 
-    Codex tries again after each code but ``invalid_prompt`` and that of an overflow. If a server
-    broke off after text went out (``text_is_out``), only the client can try again.
+    Codex retries after every code except ``invalid_prompt`` and that of an overflow. If a server
+    broke off after text went out (``text_is_out``), only the client can retry.
     """
     broke_off = text_is_out and (error.type, error.status) == _BROKEN
     if error.code == OVERFLOW:

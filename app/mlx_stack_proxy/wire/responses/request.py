@@ -1,13 +1,13 @@
-"""Turns a request's body into that of a chat completion.
+"""Translates a request's body into a chat completion's.
 
-Fields that chat completions have too are copied. Other fields are translated; left out if they only
-tune what a local model lacks (effort, verbosity, truncation, betas); or refused if the client's
-meaning would be lost without them. The fields that a response repeats from its request are encoded
+Fields that chat completions also have are copied. The others are translated; left out if they only
+tune what a local model lacks (effort, verbosity, truncation, betas); or refused if leaving them out
+would change the request's meaning. The fields that a response repeats from its request are encoded
 here, once for all events that carry the response: a list of tools may have 40 kB.
 
-An item of a kind that chat completions lack becomes a call or a result if it has a ``call_id``,
-else text. A content of texts alone becomes one string, which every chat template takes. A part of a
-kind that chat completions lack becomes text, its own JSON, so that nothing is lost.
+An item that chat completions lack becomes a call or a result if it has a ``call_id``, else text. A
+content of texts only becomes one string, which every chat template accepts. A part that chat
+completions lack becomes text, its own JSON, so that nothing is lost.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COPIED: Final = (
     "top_p",
     "metadata",
     "user",
-    "prompt_cache_key",  # names a session where nothing else does
+    "prompt_cache_key",  # identifies a session if nothing else does
 )
 _NO_STORE: Final = "responses are not stored here: send the whole conversation in `input`"
 _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
@@ -41,8 +41,8 @@ _REFUSED: Final[Mapping[str, tuple[str, str]]] = {
     "prompt": ("prompt_not_found", "prompts are not stored here: send its text in `input`"),
     "background": ("not_supported", "nothing runs in the background here: stream the response"),
 }
-# Clients' SDKs and Open Responses want all fields that OpenAI's own responses have, also those that
-# mean nothing here.
+# Clients' SDKs and Open Responses require all fields of OpenAI's own responses, even those that are
+# meaningless here.
 _AS_GIVEN: Final[Mapping[str, Any]] = {
     "instructions": None,
     "max_output_tokens": None,
@@ -67,7 +67,7 @@ _HERE: Final[Mapping[str, Any]] = {
     "store": False,
 }
 _FUNCTION: Final = {"description": None, "parameters": None, "strict": None}
-# Fields that are no part of an item's content: the protocol's own, or copied to the message.
+# Fields outside an item's content: the protocol's own, or copied to the message.
 _OUTSIDE: Final = frozenset({"type", "id", "call_id", "status", "caller"})
 _ENDED: Final = (None, "in_progress", "completed")
 _STORED: Final = {
@@ -84,10 +84,10 @@ _IMAGE_NOTE: Final = "[image: see the next message]"
 
 
 class Echo(Struct, frozen=True):
-    """The facts about a request that the encoder needs."""
+    """What the encoder needs to know about the request."""
 
     shapes: Shapes  # how the request offers its tools
-    fields: bytes  # the fields to repeat: the members of a JSON object, without its braces
+    fields: bytes  # the repeated fields: the members of a JSON object, without its braces
 
 
 def to_chat(body: dict[str, Any], headers: Mapping[str, str]) -> Translated:
@@ -118,7 +118,7 @@ def to_chat(body: dict[str, Any], headers: Mapping[str, str]) -> Translated:
 
 
 def _session(headers: Mapping[str, str]) -> SessionName | None:
-    """Return Codex's thread; its session, the thread that all others come from, has the budget."""
+    """Return Codex's thread; its session, the root of all its threads, has the budget."""
     parent = headers.get("session-id", "")
     for source in ("thread-id", "session-id"):
         if name := headers.get(source):
@@ -146,7 +146,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def messages_of(body: Mapping[str, Any]) -> list[Json]:
-    """Return a request's messages. Raises :class:`ProxyError` (400): what is wrong, and where."""
+    """Return a request's messages. Raises :class:`ProxyError` (400)."""
     transcript = Transcript()
     transcript.system([_text_of(body.get("instructions"))])
     value = body.get("input")
@@ -183,7 +183,7 @@ def _message(transcript: Transcript, item: Item, path: str) -> None:
 
 
 def _reasoning(transcript: Transcript, item: Item, path: str) -> None:
-    """Take the reasoning or its summary; only the server that encrypted reasoning can read it."""
+    """Add the reasoning or its summary; encrypted reasoning can be read by its own server only."""
     transcript.assistant(thought=_text_of(item.get("content") or item.get("summary") or []))
 
 
@@ -222,7 +222,7 @@ def _result(transcript: Transcript, item: Item, path: str) -> None:
 
 
 def _other(transcript: Transcript, item: Item, path: str) -> None:
-    """Take an item of a tool that is not offered here, or of an unknown kind."""
+    """Add an item of a tool that is not offered here, or of an unknown type."""
     kind = str(item["type"])
     paired = isinstance(item.get("call_id"), str)
     if kind.endswith("_output") and (paired or kind == "local_shell_call_output"):
@@ -238,7 +238,7 @@ def _other(transcript: Transcript, item: Item, path: str) -> None:
 def _as_json(item: Item) -> str:
     fields = {key: value for key, value in item.items() if key not in _OUTSIDE}
     if item["type"] == "image_generation_call":
-        fields["result"] = "[image]"  # its bytes would be read as words
+        fields["result"] = "[image]"  # a model would read its bytes as words
     return orjson.dumps(fields).decode()
 
 
@@ -255,7 +255,7 @@ def _content_of(content: Any, path: str) -> list[Part]:
 
 
 def _text_of(content: Any, between: str = "\n") -> str:
-    """Join a content's texts, and its other parts as JSON, with ``between``."""
+    """Join a content's texts, and its other parts as JSON."""
     if not isinstance(content, list):
         return _single(content)
     return between.join(_text(part) for part in content)

@@ -1,9 +1,9 @@
 """Writes a reply as the events of a response.
 
 A message's text, its refusal and the reasoning are items that grow; one item is open at a time, and
-text and reasoning are passed on as they come. Calls come last, each whole, in their order: they are
-released together anyway. The last event has the whole response; ``[DONE]`` follows it. A reply that
-isn't streamed is the response with which its stream would end.
+text and reasoning are sent as they arrive. Calls come last, each whole and in order, because they
+are released together anyway. The last event has the whole response; ``[DONE]`` follows it. An
+unstreamed reply is the response in the last event of such a stream.
 
 All ids are derived from the request's, so the same reply has the same bytes.
 """
@@ -33,12 +33,12 @@ _INCOMPLETE: Final[Mapping[Any, str]] = {
 
 
 class ItemKind(Struct, frozen=True):
-    """A kind of item that comes piece by piece."""
+    """A kind of item that grows piece by piece."""
 
-    prefix: str  # begins the item's id
-    event: str  # begins the names of its events
-    field: str  # the text's field in the content part, and in the event that ends the text
-    part: Mapping[str, Any]  # the item's content part, without the text
+    prefix: str  # of the item's id
+    event: str  # prefix of its events' names
+    field: str  # the text's field in the content part and in the event that ends the text
+    part: Mapping[str, Any]  # the content part, without the text
     extra_fields: Mapping[str, Any]  # further fields of the item's events
 
 
@@ -166,7 +166,7 @@ class ResponseStream:
         return f"{self._id}{len(self._output):02x}"
 
     def _place(self) -> Item:
-        """Return the place in the response where the open item's text grows."""
+        """Return the position of the open item's text in the response."""
         place = {"item_id": self._item_id, "output_index": len(self._output)}
         return {**place, "content_index": 0}
 
@@ -186,7 +186,7 @@ class ResponseStream:
         return self._response("incomplete", incomplete_details={"reason": reason})
 
     def _response(self, status: str, **fields: Any) -> Item:
-        """Return the response as it stands, without the fields that it repeats from its request."""
+        """Return the response so far, without the fields repeated from its request."""
         usage = self._ending.usage if self._ending is not None else None
         return {
             "id": f"resp_{self._id}",
@@ -214,7 +214,7 @@ class ResponseStream:
 
 
 def _usage_of(usage: Mapping[str, Any]) -> Item:
-    """Translate a chat completion's usage, with both details, which the SDKs require."""
+    """Translate a chat completion's usage, with both details objects, which the SDKs require."""
     prompt_details = usage.get("prompt_tokens_details") or {}
     output_details = usage.get("completion_tokens_details") or {}
     return {

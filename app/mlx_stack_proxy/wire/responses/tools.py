@@ -1,13 +1,13 @@
-"""Turns a request's tools into functions, and calls of the functions into calls of the tools.
+"""Translates a request's tools into functions, and calls of the functions back.
 
 A function stays a function. A namespace's functions get its name as a prefix (``ns__name``),
 because chat completions have no namespaces. A custom tool takes raw text: it becomes a function
-with that text as its one parameter, and with its grammar in the description. If the grammar says
-with which words a text begins and ends (as a patch's does), the parameter's schema has them as
+with that text as its only parameter and its grammar in the description. If the grammar fixes the
+words with which a text begins and ends (as a patch's does), the parameter's schema has them as
 ``x-frame``, and a call without them is doubted. The grammar itself is not enforced.
 
 Tools that a server would run (search, code, images) or that have no schema are left out. A request
-that has no other tools, or forces one of these, is refused, because the client could not tell the
+that has only such tools, or forces one, is refused, because the client could not distinguish the
 reply from one by a model that has them.
 """
 
@@ -45,7 +45,7 @@ _CHECKS: Final = {
     "tools": each(members(**_REFERENCE, description=STRING, tools=each(_TOOL))),
     "tool_choice": string_or(members(**_REFERENCE, mode=STRING, tools=each(members(**_REFERENCE)))),
 }
-# In a Lark grammar: a rule's name and what it says, and a word in quotes.
+# In a Lark grammar: a rule's name and body, and a quoted word.
 _RULE: Final = re.compile(r"^(\w{1,80}):(.{0,2000})$", re.MULTILINE)
 _WORD: Final = re.compile(r'\s*"((?:[^"\\\n]|\\.){1,80})"')
 
@@ -59,10 +59,10 @@ class Shape(Struct, frozen=True):
 
 
 class Shapes(dict[str, Shape]):
-    """The tools of a request, by the names under which the model knows them."""
+    """A request's tools by the names that the model sees."""
 
     def __missing__(self, name: str) -> Shape:
-        """Return the tool of a bare name that only one namespace has, else one of that name."""
+        """Return the tool with this bare name in the only namespace that has it."""
         matches = [shape for shape in self.values() if shape.name == name]
         return matches[0] if len(matches) == 1 else Shape(name)
 
@@ -76,7 +76,7 @@ class Tools(Struct, frozen=True):
 
 
 def tools_of(body: Mapping[str, Any]) -> Tools:
-    """Translate a request's tools, and its choice among them. Raises :class:`ProxyError` (400)."""
+    """Translate a request's tools and its tool choice. Raises :class:`ProxyError` (400)."""
     require(body, _CHECKS)
     raw_tools = body.get("tools") or []
     offered: dict[str, Tool] = {}
@@ -103,7 +103,7 @@ def tools_of(body: Mapping[str, Any]) -> Tools:
 
 
 def flat_name(name: str, namespace: Any) -> str:
-    """Return the name under which the model knows a tool."""
+    """Return a tool's name as the model sees it."""
     return f"{namespace}__{name}" if isinstance(namespace, str) and namespace else name
 
 
@@ -113,10 +113,7 @@ def custom_arguments(text: str) -> str:
 
 
 def custom_text(arguments: str) -> str:
-    """Return a custom tool's raw text from its function's arguments.
-
-    Arguments that are not such an object are returned unchanged.
-    """
+    """Return a custom tool's raw text from its function's arguments; other arguments as is."""
     text = (object_in(arguments) or {}).get(_INPUT)
     return text if isinstance(text, str) else arguments
 
@@ -170,7 +167,7 @@ def _of_text(tool: Tool) -> Tool:
 def _frame(grammar: str) -> list[str]:
     """Return the words with which every text of a Lark grammar begins and ends; [] if unknown.
 
-    They are known if the first and the last rule in ``start`` each begin with a word in quotes.
+    They are known if the first and the last rule in ``start`` each begin with a quoted word.
     """
     rules: dict[str, str] = dict(_RULE.findall(grammar))
     ends = rules.get("start", "").split()
@@ -180,7 +177,7 @@ def _frame(grammar: str) -> list[str]:
 
 
 def _choice(choice: Any, shapes: Mapping[str, Shape]) -> tuple[Any, frozenset[str]]:
-    """Return the tool choice for chat completions, and the names of the tools that it allows."""
+    """Return the tool choice for chat completions, and the names of the tools it allows."""
     everything = frozenset(shapes)
     if choice is None or isinstance(choice, str):
         return choice, everything
@@ -196,7 +193,7 @@ def _choice(choice: Any, shapes: Mapping[str, Shape]) -> tuple[Any, frozenset[st
 
 
 def _named(reference: Mapping[str, Any], shapes: Mapping[str, Shape]) -> frozenset[str]:
-    """Return the names of the tools that a choice names; a namespace names all of its tools."""
+    """Return the names of the tools in a choice; a namespace stands for all its tools."""
     name, namespace = reference.get("name"), reference.get("namespace")
     if reference.get("type") == "namespace":
         return frozenset(key for key, shape in shapes.items() if shape.namespace == name)
