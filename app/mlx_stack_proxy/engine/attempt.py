@@ -1,10 +1,10 @@
 """One upstream call's reply, from upstream's bytes to the client's bytes; without I/O.
 
-:meth:`Attempt.feed` takes upstream's bytes, parses them into chunks, shows each chunk's events to
-the reply and the stages, and returns the bytes that the gate lets out at once. The attempt is over
-when ``verdict`` is set or ``done`` is true. Then :meth:`Attempt.settle` lets the stages mend and
-judge the reply, and :meth:`Attempt.rest` (a stream) or :meth:`Attempt.completion` (one object)
-returns what is left to deliver.
+:meth:`Attempt.feed` takes upstream's bytes, parses them into chunks, passes each chunk to the reply
+and the stages, and returns the bytes that the gate releases. The attempt is over when ``verdict``
+is set or ``done`` is true. Then :meth:`Attempt.settle` lets the stages mend and judge the reply,
+and :meth:`Attempt.rest` (a stream) or :meth:`Attempt.completion` (one object) returns what remains
+to be delivered.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from .spent import Spent, spent_by
 from .upstream_answers import failure_inside, repetition_inside
 from .verdicts import Cut, Failure, Verdict, empty, reason_of, rejected
 
-LONG_READ = 32 * 1024  # bytes; to watch as much text may take 10 ms
-MAX_STREAM = 512 * 1024 * 1024  # bytes; no model writes so much
+LONG_READ = 32 * 1024  # bytes; watching this much text may take 10 ms
+MAX_STREAM = 512 * 1024 * 1024  # bytes; no model writes this much
 _TOO_LONG = Failure(
     "server_error", "upstream sent more than any reply needs", status=200, final=True
 )
@@ -44,19 +44,19 @@ _TOO_MANY = Cut("too_many_calls", "tool_calls")
 
 
 class Attempt:
-    """One attempt: its request, the reply so far, and what of the reply is held.
+    """One attempt: its request, the reply so far, and the held part of the reply.
 
-    The driver notes its upstream call here, with times on the event loop's clock.
+    The driver records its upstream call here, with times on the event loop's clock.
     """
 
     waited = 0.0  # seconds waited for a place on the tier
-    placed = True  # whether the tier gave that place
+    placed = True  # whether it got one
     began: float | None = None  # None: no call has been made
-    first_byte: float | None = None  # when the reply began; None: no byte has come
+    first_byte: float | None = None  # when the reply began; None: nothing has arrived
     # For the tier's breaker: when the call began by the wall clock, and whether it is a probe.
     at, probe = math.inf, False
-    _fed = 0  # bytes of upstream's stream
-    _held_bytes = 0  # of frames that a client who streams gets at the reply's end
+    _fed = 0  # bytes of upstream's stream so far
+    _held_bytes = 0  # of frames held until the reply's end, for a streaming client
 
     def __init__(
         self,
@@ -71,17 +71,17 @@ class Attempt:
         self._joint = thoughts.joint(committed.text) if committed else ""
         self.request = request
         self.notes: dict[str, str] = {}  # response headers that the driver adds to the stages'
-        self.public: RawHeaders = []  # LiteLLM's response headers that the client may see
-        self._content = b""  # the request as bytes, until it is taken
-        self._own_words = ""  # what we have added at the end of the request's messages
+        self.public: RawHeaders = []  # LiteLLM's response headers for the client
+        self._content = b""  # the encoded request, until it is taken
+        self._own_words = ""  # what we added at the end of the request's messages
         self.reply = Reply()
-        # While the reply comes: why the attempt is over before the reply's end. After `settle`: the
-        # verdict on the reply, by the stages or, if they find nothing, still the cut.
+        # During the reply: why the attempt ended early. After `settle`: the stages' verdict on the
+        # reply or, without one, the cut that ended it.
         self.verdict: Verdict | None = None
-        self.done = False  # the reply has come to its end
-        # The `id` and `created` of the first chunk that was let out; None: nothing is out yet.
+        self.done = False  # the reply has ended
+        # The `id` and `created` of the first chunk released; None: nothing is out yet.
         self.identity: dict[str, Any] | None = None
-        self._other_out = False  # something of a refusal, audio or an image was let out
+        self._other_out = False  # a part of a refusal, audio or an image was released
         self._expected_choices = exchange.request.body.get("n") or 1
         self._pipeline = Pipeline(stages, exchange, report)
         self._frames = sse.FrameReader()
@@ -123,15 +123,15 @@ class Attempt:
         return self.request.tier
 
     def remarks(self) -> Remarks:
-        """The remarks of the stages so far, with the driver's notes."""
+        """The stages' remarks so far, with the driver's notes."""
         remarks = self._pipeline.remarks()
         remarks.notes |= self.notes
         return remarks
 
     def spent(self, verdict: Verdict | None, *, count_cached: bool) -> Spent | None:
-        """Return the tokens that the call used; None: none was made, or no server took it.
+        """Return the tokens that the call used; None: there was no call, or no server took it.
 
-        ``count_cached``: as in :func:`spent_by`.
+        ``count_cached``: see :func:`spent_by`.
         """
         if self.began is None or (isinstance(verdict, Failure) and verdict.not_taken):
             return None
@@ -140,7 +140,7 @@ class Attempt:
     def outcome(
         self, verdict: Verdict | None, spent: Spent | None, now: float, *, left: bool = False
     ) -> Outcome:
-        """Return how the attempt ended; ``left``: because the client left."""
+        """Return how the attempt ended. ``left``: the client disconnected."""
         status = None if left else 200
         began = self.began if self.began is not None else now
         figures = Figures(
@@ -165,7 +165,7 @@ class Attempt:
 
     @property
     def committed(self) -> Committed | None:
-        """What this attempt has let out to the client so far; None if nothing."""
+        """What this attempt has released to the client so far; None if nothing."""
         if self.identity is None:
             return None
         choice = self.reply.choices.get(0)
@@ -173,7 +173,7 @@ class Attempt:
         return Committed(text, self.identity, self._other_out)
 
     def go_on_from(self, committed: Committed) -> None:
-        """Continue a stream that another attempt began: its chunks' ``id`` and ``created`` stay."""
+        """Continue the stream of another attempt: its chunks' ``id`` and ``created`` stay."""
         self._renderer.go_on_from(committed.identity)
 
     @property
@@ -183,13 +183,13 @@ class Attempt:
 
     @property
     def speaks_after_result(self) -> bool:
-        """Whether the request sent has a user message of ours after a tool result."""
+        """Whether our words are a user message right after a tool result in the sent request."""
         asked = self._client_request.body["messages"]
         return own_words.stand_after_result(self.request.body["messages"], asked)
 
     @property
     def over(self) -> bool:
-        """Whether the attempt takes no more of upstream's bytes."""
+        """Whether the attempt accepts no more of upstream's bytes."""
         return self.done or self.verdict is not None
 
     def on_request(self) -> Verdict | None:
@@ -204,16 +204,16 @@ class Attempt:
         return None
 
     def take_content(self) -> bytes:
-        """Return the request as bytes, and let go of their memory; call it once."""
+        """Return the encoded request and free its memory; call it once."""
         content, self._content = self._content, b""
         return content
 
     def is_slow_to_feed(self, data: bytes) -> bool:
-        """Whether a thread should call :meth:`feed`: one event may hold a text of any length."""
+        """Whether to call :meth:`feed` in a thread: one event may hold a text of any length."""
         return len(data) + self._frames.waiting > LONG_READ
 
     def feed(self, data: bytes) -> bytes:
-        """Take bytes of upstream's event stream; return the bytes that may go out now."""
+        """Process bytes of upstream's event stream; return the bytes to send now."""
         self._fed += len(data)
         if self._fed > MAX_STREAM:
             self.verdict = _TOO_LONG
@@ -226,7 +226,7 @@ class Attempt:
         return b"".join(out)
 
     def end(self) -> bytes:
-        """Take the end of upstream's stream; return the bytes that its last event lets out."""
+        """Process the end of upstream's stream; return the bytes that its last event releases."""
         out: list[bytes] = []
         if (tail := self._frames.finish()) is not None and not self.over:
             try:
@@ -238,7 +238,7 @@ class Attempt:
         return b"".join(out)
 
     def take_completion(self, completion: dict[str, Any]) -> None:
-        """Take a whole JSON reply (upstream did not stream); nothing goes out before its end."""
+        """Process an unstreamed JSON reply; nothing goes out before its end."""
         self.reply.whole = True
         try:
             self._take_all(self._reader.read_completion(completion), [])
@@ -247,17 +247,17 @@ class Attempt:
             self.verdict = Failure("server_error", message, status=200)
 
     def is_slow(self) -> bool:
-        """Whether a thread should call :meth:`settle`, which may take more than milliseconds."""
+        """Whether to call :meth:`settle` in a thread, because it may take many milliseconds."""
         return self.reply.is_long or self._pipeline.is_slow(self.reply)
 
     def settle(self) -> Verdict | None:
-        """Let the stages mend and judge the reply, whole or cut; return the verdict."""
+        """Let the stages mend and judge the reply, complete or cut; return the verdict."""
         cut, reply = self.verdict, self.reply
         if isinstance(cut, Cut):
             reply.cut = True
             for index in self._begun_choices():
                 reply.choice(index)
-            for index, choice in reply.choices.items():  # each that was cut is rewritten
+            for index, choice in reply.choices.items():  # a cut choice is always rewritten
                 choice.finish_reason = choice.finish_reason or cut.finish_reason
                 reply.mended.add(index)
         if reply.usage is None:
@@ -273,13 +273,13 @@ class Attempt:
         return self.verdict
 
     def rest(self, note: bytes = b"", metadata: dict[str, Any] | None = None) -> bytes:
-        """Return the bytes still to be sent to a client that streams, to ``[DONE]`` or its like.
+        """Return the bytes that a streaming client still lacks, up to and including ``[DONE]``.
 
-        ``note``: an SSE comment that goes before that end. ``metadata``: added to the last chunk as
+        ``note``: an SSE comment to send before that end. ``metadata``: added to the last chunk as
         ``mlx_stack``.
         """
         for index, choice in self.reply.choices.items() if self._text_was_out else ():
-            # The text follows what the client has of an earlier attempt; with calls it is left out.
+            # The text continues an earlier attempt's; next to calls it is dropped.
             has_text = choice.text and not choice.tool_calls
             choice.text = self._joint + choice.text if has_text else ""
             self.reply.mended.add(index)
@@ -288,16 +288,16 @@ class Attempt:
         return self._renderer.rest(self.reply, note, metadata)
 
     def completion(self, metadata: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Return the whole reply as one object, for a client that does not stream."""
+        """Return the reply as one object, for a client that does not stream."""
         return self._renderer.whole(self.reply, metadata)
 
     def _take_all(self, deltas: Iterable[Delta], out: list[bytes]) -> None:
-        """Take in frames; add the bytes that may go out now to ``out``."""
+        """Process frames; append the bytes to send now to ``out``."""
         for delta in deltas:
             if not delta.done:
                 self._take(delta, out)
             elif not self.over:
-                if self.reply.usage is not None:  # then the server itself said that this is the end
+                if self.reply.usage is not None:  # the server meant to end here
                     self.reply.finish_all()
                 self._end_of_stream()
                 self._renderer.end(delta.raw)
@@ -311,7 +311,7 @@ class Attempt:
         if delta.error is not None:
             verdict = self._failure_inside(delta.error)
         if reply.whole:
-            # The model has written all already. The stages' mending does what a cut would.
+            # The model has written everything already, so mending does what a cut would.
             if not isinstance(verdict, Cut) or verdict is _TOO_MANY:
                 self.verdict = self.verdict or verdict
             self._hold(delta)
@@ -333,7 +333,7 @@ class Attempt:
                 self.verdict = _TOO_LONG
 
     def _failure_inside(self, error: UpstreamErrorEvent) -> Verdict:
-        """Return the verdict on an error inside a stream."""
+        """Return the verdict on an error in a stream."""
         # A chat template refuses our words before the reply begins, never later.
         may_be_ours = self.speaks_after_result and not self.reply.choices
         message = error.message or error.type
@@ -342,7 +342,7 @@ class Attempt:
         )
 
     def _hold(self, delta: Delta) -> None:
-        """Hold a frame, after those that the gate held, for the reply's end."""
+        """Hold a frame until the reply's end, after those that the gate held."""
         if self._gate.waiting or not self._gate.closed:
             for earlier in self._gate.close():
                 self._renderer.hold(earlier)
@@ -353,8 +353,8 @@ class Attempt:
     def _complete_usage(self) -> None:
         """Add a usage by our own count if the client expects one and upstream's is missing.
 
-        A cut reply lacks the usage, or has one that doesn't count the last pieces. In a whole reply
-        it is only added for a client that doesn't stream, or if upstream's usage can't be true.
+        A cut reply has no usage, or one that doesn't count the last pieces. A complete reply gets
+        one only for a client that doesn't stream, or if upstream's usage can't be true.
         """
         reply = self.reply
         expected = not self._client_request.stream or self._usage_check.refused
@@ -370,7 +370,7 @@ class Attempt:
         self._hold(Delta(raw, usage=usage))
 
     def _begun_choices(self) -> Set[int]:
-        """The choices of which anything has come, even just a role; none if ``n`` is 1."""
+        """The choices that have begun, even with just a role; none if ``n`` is 1."""
         return self._reader.begun if self._expected_choices > 1 else frozenset()
 
     def _end_of_stream(self) -> None:

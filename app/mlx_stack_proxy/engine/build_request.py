@@ -1,7 +1,7 @@
 """Builds the request of an attempt.
 
-It is the client's request without the fields that steer LiteLLM, with the tier's model and
-parameters. A later attempt's request also has what the model must learn: a correction, a hint.
+It is the client's request without the fields that control LiteLLM, with the tier's model and
+parameters. A later attempt's request also tells the model something: a correction or a hint.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def build(
 ) -> UpstreamRequest:
     """Return the request for ``exchange.tier``; stages may still rewrite it.
 
-    ``view``: what errors have taught of the tiers.
+    ``view``: what errors have taught about the tiers.
     """
     body = dict(without_controls(exchange.request.body))
     tier = settings.tiers.get(exchange.tier)
@@ -48,7 +48,7 @@ def build(
     else:
         body.pop("stream_options", None)
     if body.get("max_tokens") is None and body.get("max_completion_tokens") is None:
-        # Also where the client bypasses budgets: mlx-lm's own 512 tokens cut files in two.
+        # Even if the client bypasses budgets: mlx-lm's default of 512 tokens cuts files in two.
         rules = settings.reliability.token_budget
         if rules.enabled:
             room = min(window, learned) if tier is not None else sys.maxsize
@@ -58,7 +58,7 @@ def build(
             if body.get(name) is not None:
                 body[name] = most_output
     if not direct:
-        # If LiteLLM retried or fell back by itself, attempts would multiply.
+        # Retries and fallbacks of LiteLLM's own would multiply the attempts.
         body["num_retries"] = 0
         body["disable_fallbacks"] = True
     strict = exchange.strict or exchange.tier in view.strict
@@ -72,7 +72,7 @@ def build(
 def _add_corrections(
     body: dict[str, Any], exchange: Exchange, settings: Settings, tier: TierSettings | None
 ) -> None:
-    """Add to ``body`` what the earlier attempts require: correction, hint, other sampling."""
+    """Add what the earlier attempts call for: a correction, a hint, another sampling."""
     outcome, step = _newest_lesson(exchange)
     if outcome is None or step is None:
         return
@@ -90,16 +90,16 @@ def _add_corrections(
         body["messages"] = own_words.place(
             list(body["messages"]), exchange.hint, role="user", placement=placement
         )
-    # The same sampling of the same prompt would likely bring the same reply again.
+    # The same sampling of the same prompt would likely bring the same reply.
     if isinstance(step, Retry) and is_of_reply(outcome.verdict):
         local = tier is not None and tier.local
         body.update(correction.other_sampling(body, step.number, local=local, warmer=step.warmer))
 
 
 def _newest_lesson(exchange: Exchange) -> tuple[Outcome, Retry | Move] | tuple[None, None]:
-    """Return the newest outcome that the model may learn of, and the step that followed it.
+    """Return the newest outcome that teaches the model something, and the step that followed it.
 
-    A retry after a server's failure says nothing new: the earlier outcome still counts.
+    A retry after a server's failure teaches nothing new: the earlier outcome still counts.
     """
     correct = False
     for outcome, step in zip(reversed(exchange.outcomes), reversed(exchange.steps), strict=True):

@@ -1,4 +1,4 @@
-"""Turns a verdict into a record, and into the error that the client gets in the end."""
+"""Turns a verdict into data for a record, and into the client's final error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOOP_RETRY_AFTER = 5  # seconds
 
 
 def as_data(verdict: Verdict | None) -> dict[str, Any] | None:
-    """Return a failure as fields for a record: reason and findings; None: no failure."""
+    """Return a failure's reason and findings as fields for a record; None: no failure."""
     reason = reason_of(verdict)
     if reason is None:
         return None
@@ -38,13 +38,13 @@ def as_data(verdict: Verdict | None) -> dict[str, Any] | None:
 def error_of(exchange: Exchange, verdict: Verdict) -> ProxyError:
     """Return the error that the client gets if ``verdict`` ends the exchange.
 
-    If a server failed after the model's own loop or bad call, the error is about the latter, which
-    tells the client more.
+    If a server failed after the model's own loop or bad call, the error reports the latter, which
+    is more useful to the client.
     """
     failure = exchange.model_failure
     of_call = isinstance(verdict, Failure) and not verdict.answered and verdict.error is None
     if of_call and isinstance(failure, (LoopDetected, InvalidToolCall)):
-        verdict = verdict if failure.doubt else failure  # a doubt is no failure to report
+        verdict = verdict if failure.doubt else failure  # a doubt is not reported as a failure
     match verdict:
         case LoopDetected():
             found = {"detector": verdict.detector, "repeats": verdict.repeats}
@@ -65,7 +65,7 @@ def refusal(
 ) -> ProxyError:
     """Return upstream's refusal of the request as our error. ``text``: its whole answer.
 
-    ``overflow``: it is one, whatever the text says.
+    ``overflow``: treat it as one, whatever the text says.
     """
     error = invalid(message, status=status)
     if overflow or is_overflow(text):
@@ -76,7 +76,7 @@ def refusal(
 
 
 def refusal_passed_on(exchange: Exchange, step: PassOn) -> ProxyError:
-    """Return upstream's refusal as our error, if its answer can't go out as it came."""
+    """Return upstream's refusal as our error, where its answer can't be passed on unchanged."""
     message = quoted_error(step.body) or f"status {step.status}"
     text = step.body[:MAX_READ].decode("utf-8", "replace")
     return refusal(exchange, step.status, message, text)
@@ -98,7 +98,7 @@ def _validation_error(exchange: Exchange, verdict: InvalidToolCall) -> ProxyErro
 
 def _upstream_error(exchange: Exchange, verdict: Failure) -> ProxyError:
     if verdict.kind in ("memory_pressure", "tier_busy"):
-        # We refused the call for lack of room; no tier has failed.
+        # We refused the call because memory is short or a queue is full; no tier has failed.
         return ProxyError(
             503,
             verdict.reason,
@@ -116,7 +116,7 @@ def _upstream_error(exchange: Exchange, verdict: Failure) -> ProxyError:
 def _all_failed(
     exchange: Exchange, last: str, reason: str = "", retry_after: float | None = None
 ) -> ProxyError:
-    """Return the error that all tiers failed. ``reason``: counts if no call was made at all."""
+    """Return the error that all tiers failed. ``reason``: used if no call was made."""
     reasons = [attempt.reason for attempt in exchange.attempts] or [reason]
     timed_out = all(failure == "timeout" for failure in reasons)
     return ProxyError(

@@ -1,6 +1,6 @@
-"""Parses and checks the body of a chat completion request, and brings it into one form.
+"""Parses, checks and normalises the body of a chat completion request.
 
-The checks cover only the fields on which we or every server would fail; unknown fields pass.
+Only fields that would make us or every server fail are checked; unknown fields pass.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from ..wire.fields import (
 from .request import Request
 
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
-MAX_MODEL = 512  # characters of a model's name; the name goes into headers, events and the log
-_CHECKED: Known[int] = Known()  # how many of a conversation's messages have passed the checks
+MAX_MODEL = 512  # characters of a model's name, which goes into headers, events and the log
+_CHECKED: Known[int] = Known()  # how many of a conversation's messages have passed
 
 
 def parse(raw: bytes) -> Request:
-    """Return the request in a body. Raises :class:`ProxyError` (400): what is wrong and where."""
+    """Return the request in a body. Raises :class:`ProxyError` (400) for a problem."""
     return checked(read(raw), len(raw))
 
 
 def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset()) -> Request:
-    """Check a parsed body and return its request. Raises as :func:`parse`.
+    """Check a parsed body and return its request. Raises like :func:`parse`.
 
-    ``size``: bytes of the body as it came. ``failed``: ids of calls whose results are errors.
+    ``size``: bytes of the original body. ``failed``: ids of calls whose results are errors.
     """
     require(body, _CHECKS)
     _check_list(body)
     if (body.get("response_format") or {}).get("type") == "text":
-        # OpenAI's own default asks for nothing; a server may lack the field, and JSON is held.
+        # OpenAI's default format has no effect; a server may not know the field, and JSON is held.
         body = {key: value for key, value in body.items() if key != "response_format"}
     options = body.get("stream_options") or {}
     request = Request(
@@ -65,11 +65,10 @@ def checked(body: dict[str, Any], size: int, failed: frozenset[str] = frozenset(
 
 
 def read(raw: bytes) -> dict[str, Any]:
-    """Return the JSON object in a body. Raises as :func:`parse`.
+    """Return the JSON object in a body. Raises like :func:`parse`.
 
-    If an agent written in JavaScript cuts a tool's output within an emoji, the text ends in half a
-    character (a lone surrogate). LiteLLM would refuse this turn and all later ones, so the half
-    character becomes U+FFFD.
+    An agent in JavaScript that cuts a tool's output within an emoji sends a lone surrogate.
+    LiteLLM would refuse this turn and all later ones, so the surrogate becomes U+FFFD.
     """
     if not raw or raw.isspace():
         raise invalid("the request body is empty; send a JSON object")
@@ -96,7 +95,7 @@ def _check_list(body: Mapping[str, Any]) -> None:
 
 
 def _and_checked(count: int, messages: Sequence[Any]) -> int:
-    """Check the messages after ``count`` others; return how many are checked now."""
+    """Check the messages after the first ``count``; return how many are checked now."""
     for position, message in enumerate(messages, count):
         if (problem := _problem(message)) is not None:
             key, complaint = problem
@@ -106,7 +105,7 @@ def _and_checked(count: int, messages: Sequence[Any]) -> int:
 
 
 def _problem(message: Any) -> tuple[str, str] | None:
-    """Return where in a message something is wrong, and what; None: nothing is."""
+    """Return where in a message a problem is, and what; None: there is none."""
     if not isinstance(message, dict):
         return "", "must be an object"
     role = message.get("role")
@@ -124,7 +123,7 @@ def _problem(message: Any) -> tuple[str, str] | None:
 def _tool(tool: Any) -> Problem:
     problem = _ANY_TOOL(tool)
     if problem is not None or tool.get("type") not in (None, "function"):
-        return problem  # tools of other kinds go to LiteLLM
+        return problem  # tools of other types go to LiteLLM
     problem = _FUNCTION(tool.get("function") or {})
     return problem and (f".function{problem[0]}", problem[1])
 
@@ -139,7 +138,7 @@ _REFERENCE: Final[Mapping[str, Check]] = {
     "custom": _NAMED,
 }
 _ALLOWED: Final[Mapping[str, Check]] = {"mode": STRING, "tools": each(members(**_REFERENCE))}
-# One tool in OpenAI's two forms or Anthropic's, or those that are allowed.
+# One tool in either of OpenAI's forms or in Anthropic's, or a list of allowed tools.
 _CHOICE: Final = members(**_REFERENCE, **_ALLOWED, allowed_tools=members(**_ALLOWED))
 
 

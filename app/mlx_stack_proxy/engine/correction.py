@@ -1,6 +1,6 @@
-"""Tells the model, in a retry after a bad tool call, what was wrong.
+"""Shows the model, in a retry after a bad tool call, what was wrong.
 
-The messages of each retry are rebuilt from the client's own; no client ever sees a correction.
+The messages of each retry are built anew from the client's; no client ever sees a correction.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..wire.thoughts import after_thoughts
 from . import own_words
 from .verdicts import CallFailure, InvalidToolCall
 
-MAX_REPEATED = 6000  # characters of a failed text that the model sees again
+MAX_REPEATED = 6000  # characters of a failed text that are shown again
 MAX_LISTED_TOOLS = 40
 MAX_PARAMETERS = 200  # characters of a tool's list of parameters
-MAX_SCHEMA = 6000  # characters of one tool's schema, which is shown before the last retry
+MAX_SCHEMA = 6000  # characters of a tool's schema, which is shown before the last retry
 TEMPERATURE_STEP = 0.1
 MAX_TEMPERATURE = 2.0
 
-# Function names that every chat template and server accepts (OpenAI's own rule).
+# Function names that every chat template and server accepts (OpenAI's rule).
 _REPLAYABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-_FORMAT = "response_format"  # stands for the tool's name in failures of a reply's text
+_FORMAT = "response_format"  # takes the tool's name in failures of a reply's text
 _NOT_RUN = "not executed: another call of the same response was invalid"
 
 
@@ -42,11 +42,11 @@ def corrected(
 ) -> list[dict[str, Any]]:
     """Return the messages of the next attempt: the client's, the failed reply, the correction.
 
-    ``body``: the client's request. ``role``, ``placement``: as in :func:`own_words.place`.
-    ``with_schema``: include the failed tools' schemas in full. The failed reply comes as the
-    assistant's own turn: its calls with a result for each that says what was wrong, or its text.
-    The correction quotes nothing of it: small models copy what they read last. For an invalid
-    native call, it is the specification's four lines.
+    ``body``: the client's request. ``role``, ``placement``: see :func:`own_words.place`.
+    ``with_schema``: include the failed tools' full schemas. The failed reply is the assistant's own
+    turn: its calls, each with a result that says what was wrong, or its text. The correction never
+    quotes it, because small models copy what they read last. For an invalid native call, the
+    correction is the specification's four lines.
     """
     messages: list[dict[str, Any]] = list(body["messages"])
     index = verdict.failures[0].choice if verdict.failures else 0
@@ -71,9 +71,9 @@ def other_sampling(
 ) -> dict[str, Any]:
     """Return the sampling fields that retry ``number`` (from 1) changes; empty: none.
 
-    Without a change the same prompt would bring the same mistake. A request with a seed gets
-    another fixed seed; any other gets a little more temperature. mlx-lm's default temperature is 0;
-    a cloud's default is not known and so not changed. ``warmer``: add three times as much.
+    An unchanged prompt would bring the same mistake. A request with a seed gets another fixed
+    seed, any other a little more temperature. mlx-lm's default temperature is 0; a cloud's is
+    unknown and so not changed. ``warmer``: add three times as much.
     """
     seed = body.get("seed")
     if seed is not None:
@@ -85,7 +85,7 @@ def other_sampling(
         if not local:
             return {}
         temperature = 0.0
-    if not isinstance(temperature, (int, float)):  # a tier's own params are not checked
+    if not isinstance(temperature, (int, float)):  # a tier's own params are not validated
         return {}
     more = TEMPERATURE_STEP * number * (3 if warmer else 1)
     return {"temperature": min(round(temperature + more, 3), MAX_TEMPERATURE)}
@@ -125,7 +125,7 @@ def _distinct_ids(calls: list[Call]) -> list[str]:
 
 
 def _as_text(choice: ChoiceReply) -> list[dict[str, Any]]:
-    """Return a reply's text as the assistant's own turn; nothing for none, or a long one."""
+    """Return a reply's text as the assistant's turn; empty if there is none, or it is too long."""
     answer = after_thoughts(choice.text).strip()
     if not answer or len(answer) > MAX_REPEATED:
         return []
@@ -135,8 +135,8 @@ def _as_text(choice: ChoiceReply) -> list[dict[str, Any]]:
 def _doubt(body: Mapping[str, Any], failures: tuple[CallFailure, ...]) -> str:
     """Return the question whether the model meant its reply, in words that invite no answer.
 
-    A tool that isn't there is not named: small models then name it again. What they do with other
-    words was measured, too (`benchmarks/real-models.md`).
+    An unknown tool is not named: small models then call it again. Other wordings were measured,
+    too (`benchmarks/real-models.md`).
     """
     if failures[0].kind == "unknown_tool":
         tools = _signatures(body)
@@ -151,13 +151,13 @@ def _doubt(body: Mapping[str, Any], failures: tuple[CallFailure, ...]) -> str:
 def _refusal(
     body: Mapping[str, Any], failures: tuple[CallFailure, ...], *, with_schema: bool
 ) -> str:
-    """Return what is wrong with a call written as text, or with a text, and what to write."""
+    """Return what is wrong with a text, or a call written as text, and what to write instead."""
     errors = "; ".join(_errors(failures))
     if failures[0].tool == _FORMAT:
         order = "Answer again, with JSON that matches the schema exactly."
         schema = _format_schema(body) if with_schema else []
         return "\n".join([f"That answer was refused: {errors}.", order, *schema])
-    if body.get("tool_choice") == "none":  # to name the tools would ask for another call
+    if body.get("tool_choice") == "none":  # naming the tools would ask for another call
         return f"That call was refused: {errors}."
     what = "call" if failures[0].tool else "answer"
     lines = [f"That {what} was refused: {errors}.{_only_tools(body)}", "Make the right call."]
@@ -184,7 +184,7 @@ def _four_lines(
 
 
 def _errors(failures: Iterable[CallFailure]) -> list[str]:
-    """Return the failures' sentences, each once; a tool that isn't there is named shortly."""
+    """Return the failures' sentences without repetition; those of unknown tools are shortened."""
     return list(
         dict.fromkeys(
             f'there is no tool "{failure.tool}"'
@@ -216,7 +216,7 @@ def _functions(body: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _signatures(body: Mapping[str, Any]) -> list[str]:
-    """Return a line for each offered tool, such as ``read_file(path)``; all is bounded."""
+    """Return a line for each offered tool, such as ``read_file(path)``; their number is bounded."""
     lines = []
     for function in islice(_functions(body), MAX_LISTED_TOOLS):
         parameters = function.get("parameters")
@@ -250,6 +250,6 @@ def _format_schema(body: Mapping[str, Any]) -> list[str]:
 
 
 def _as_json(schema: Any) -> str:
-    """Return a schema as JSON for the model; "" if there is none or it is too long."""
+    """Return a schema as JSON for the model; "" if it is absent or too long."""
     text = "" if schema is None else orjson.dumps(schema).decode()
     return text if len(text) <= MAX_SCHEMA else ""

@@ -1,9 +1,9 @@
 """The time limits of a call, of a second opinion and of an exchange, as rules.
 
 The tier's timeouts bound a call's silences and its duration (:class:`Deadlines`). An exchange ends
-after ``escalation.exchange_timeout``, or earlier if its client waits no longer.
-``time_limits.py`` checks the limits when one may be due. A limit that is reached gives a verdict,
-which ends the call; ``next_step.py`` decides what follows. ``now`` is always on the clock of
+after ``escalation.exchange_timeout``, or earlier if its client gives up earlier.
+``time_limits.py`` checks the limits when one may be due. A reached limit gives a verdict, which
+ends the call; ``next_step.py`` decides what follows. ``now`` is always on the clock of
 ``request.started``.
 """
 
@@ -17,19 +17,19 @@ from .attempt import Attempt
 from .exchange import Exchange
 from .verdicts import LEFT_OPEN, Failure, Verdict
 
-# After the finish_reason only the usage and `[DONE]` are still to come. LiteLLM may take seconds to
-# count a long text. After this time the reply goes out without them.
+# After the finish_reason, only the usage and `[DONE]` remain. LiteLLM may take seconds to count a
+# long text. After this time the reply goes out without them.
 AFTER_FINISH_SECONDS = 10.0
-AFTER_USAGE_SECONDS = 1.0  # the same once the usage has come, too: only `[DONE]` is due
-# If a tier has a `health_url`: seconds of silence after which its server is asked, and how many
-# questions in a row may stay unanswered before the call times out.
+AFTER_USAGE_SECONDS = 1.0  # the same once the usage has arrived: only `[DONE]` remains
+# If a tier has a `health_url`: seconds of silence before its server's health is checked, and how
+# many checks in a row may fail before the call times out.
 ASK_AFTER_SECONDS = 20.0
 MAX_UNANSWERED = 3
-# A second opinion gets no more than this, because the first reply can be delivered. Judgement:
-# twice the wait for a place in a tier's queue.
+# The longest wait for a second opinion, because the first reply can be delivered. Judgement:
+# twice the wait in a tier's queue.
 OPINION_SECONDS = 120.0
-# The share of an exchange's time that a guess may take: a silent tier whose server answers, or a
-# second opinion. Of the default 540 s this leaves 54 s for the next tier, a little less than the
+# The share of an exchange's time that speculation may use: a silent tier whose server answers, or
+# a second opinion. Of the default 540 s this leaves 54 s for the next tier, a little less than the
 # wait in its queue (60 s).
 GUESS_SHARE = 0.9
 
@@ -38,34 +38,34 @@ GUESS_SHARE = 0.9
 class Deadlines:
     """The time limits of one call; all times in seconds on one clock.
 
-    If the tier has a ``health_url``, silence alone is no timeout. The owner asks the tier's server
-    and LiteLLM whenever :meth:`begin_asking` returns true, and reports to :meth:`answered`; only
-    unanswered questions make a timeout. If the server answers, its model may still hang:
+    If the tier has a ``health_url``, silence alone is no timeout. The owner checks the health of
+    the tier's server and of LiteLLM whenever :meth:`begin_asking` returns true, and reports to
+    :meth:`answered`; only failed checks make a timeout. A server may answer while its model hangs:
     from ``silent_until`` on, :meth:`hangs` reports a silence beyond the limits, and the owner ends
-    the call if something better follows.
+    the call if there is a better alternative.
     """
 
     tier: TierSettings | None  # None: a model that passes through
-    attempt: Attempt  # whose reply grows while the call runs
+    attempt: Attempt  # its reply grows during the call
     _: KW_ONLY
     tools: bool  # whether the request offers tools
     began: float  # when the call began
-    streams: bool = True  # False: the reply comes as one object, with no first token before its end
-    silent_until: float = math.inf  # before this a silence, while the server answers, is no hang
-    _last: float = field(init=False)  # when the last content came
-    _sign: float = field(init=False)  # the last sign of life: bytes, or an answer about health
-    _pieces: int = field(default=0, init=False)  # of content that had come then
-    # Whether the reply had content, a finish_reason for each choice, and its usage then.
+    streams: bool = True  # False: the reply is one object, with no first token before its end
+    silent_until: float = math.inf  # before this, silence is no hang while the server answers
+    _last: float = field(init=False)  # when the last content arrived
+    _sign: float = field(init=False)  # the last sign of life: bytes, or a health check's answer
+    _pieces: int = field(default=0, init=False)  # pieces of content at that time
+    # Whether the reply then had content, a finish_reason for each choice, and its usage.
     _phase: tuple[bool, bool, bool] = field(default=(False, False, False), init=False)
-    _asking: bool = field(default=False, init=False)  # a question about health is on its way
-    _unanswered: int = field(default=0, init=False)  # questions unanswered in a row
-    _litellm_silent: bool = field(default=False, init=False)  # LiteLLM left the last one unanswered
+    _asking: bool = field(default=False, init=False)  # a health check is running
+    _unanswered: int = field(default=0, init=False)  # failed health checks in a row
+    _litellm_silent: bool = field(default=False, init=False)  # LiteLLM failed the last one
 
     def __post_init__(self) -> None:
         self._last = self._sign = self.began
 
     def note_bytes(self, now: float) -> bool:
-        """Note that bytes came; return whether a limit may be nearer than it was.
+        """Record that bytes arrived; return whether a limit may now be due earlier.
 
         Any byte is a sign of life, but only content or a finish_reason ends a silence.
         """
@@ -77,22 +77,22 @@ class Deadlines:
         return phase != self._phase
 
     def pause(self, now: float) -> None:
-        """Count no silence until ``now``, because nothing was read meanwhile."""
+        """Ignore the silence until ``now``, because nothing was read in that time."""
         self._last = self._sign = now
         self._unanswered = 0
 
     def begin_asking(self, now: float) -> bool:
-        """Whether the server is to be asked now if it is alive; if so, note that it is asked."""
+        """Whether the server's health is to be checked now; if so, record that the check runs."""
         if self._limits.health_url is None or self._asking or self._finished:
             return False
-        if self._unanswered:  # ask again at once
+        if self._unanswered:  # check again at once
             self._asking = self._unanswered < MAX_UNANSWERED
         else:
             self._asking = now >= self._sign + self._long_silence
         return self._asking
 
     def answered(self, now: float, *, server: bool, litellm: bool = True) -> None:
-        """Note who answered the question about health, and when."""
+        """Record which of them answered the health check, and when."""
         self._asking = False
         if server and litellm:
             self._sign = now
@@ -104,7 +104,7 @@ class Deadlines:
     def hangs(self, now: float) -> Failure | None:
         """Return a timeout if the call is silent beyond its limits though the server answers.
 
-        The model most likely hangs. None: the silence is shorter, or a question is unanswered.
+        The model probably hangs. None: the silence is shorter, or a health check has failed.
         """
         if now < self._hangs_at:
             return None
@@ -112,14 +112,14 @@ class Deadlines:
         return Failure("silent", message)
 
     def check(self, now: float) -> Verdict | None:
-        """Return the verdict for the limit that has been reached; None: none has."""
+        """Return the verdict of a limit that has been reached, or None."""
         silent = now >= self._last + self._patience
         over = now >= self.began + self._limits.total_timeout
         if self._finished and (silent or over):
             return LEFT_OPEN
         if over:
             message = f"no end of the reply within {self._limits.total_timeout:g} s"
-            # A model that still writes at the limit would write as long again, so no retry.
+            # A model that still writes at the limit would take as long again, so there is no retry.
             writes = now < self._last + self._long_silence
             return Failure("timeout", message, final=writes)
         if self._limits.health_url is not None:
@@ -131,7 +131,7 @@ class Deadlines:
         return Failure("timeout", f"nothing more came for {self._idle_limit:g} s")
 
     def due(self) -> float:
-        """Return when :meth:`check`, :meth:`hangs` or :meth:`begin_asking` may have news."""
+        """Return when to call :meth:`check`, :meth:`hangs` or :meth:`begin_asking` next."""
         over = self.began + self._limits.total_timeout
         if self._finished or self._limits.health_url is None:
             return min(over, self._last + self._patience)
@@ -186,29 +186,29 @@ class Deadlines:
 
     @property
     def _long_silence(self) -> float:
-        """Seconds after which a silence is long: the server is asked, the model doesn't write."""
+        """Seconds of silence before a health check; the model no longer counts as writing."""
         return min(self._patience, ASK_AFTER_SECONDS)
 
 
 def out_of_patience(exchange: Exchange, now: float) -> Failure | None:
-    """Return the timeout of an exchange whose client's patience is over; None: it isn't."""
+    """Return the timeout of an exchange whose client has given up by its own limit, or None."""
     due = exchange.request.due
     return None if due is None or now < due else impatient(exchange.request.patience)
 
 
 def impatient(seconds: float | None) -> Failure:
-    """Return the timeout of a request that gave itself ``seconds``; no tier is to blame."""
+    """Return the timeout of a request that limited itself to ``seconds``; no tier is to blame."""
     message = f"no end of the reply within {seconds:g} s, the request's own `timeout`"
     return Failure("timeout", message, fault="nobody", final=True)
 
 
 def time_left(exchange: Exchange, settings: Settings, now: float) -> float:
-    """Return the seconds until the exchange or its client's patience is over; negative: since."""
+    """Return the seconds until the exchange's or the client's limit; negative after it."""
     return _time_for(exchange, settings) - (now - exchange.request.started)
 
 
 def _time_for(exchange: Exchange, settings: Settings) -> float:
-    """Return the seconds that the exchange has in all, or its client's patience if shorter."""
+    """Return the total seconds of the exchange, or the client's own limit if that is shorter."""
     request = exchange.request
     exchange_timeout = settings.reliability.escalation.exchange_timeout
     limits = (exchange_timeout, request.client_timeout, request.patience)
@@ -216,9 +216,9 @@ def _time_for(exchange: Exchange, settings: Settings) -> float:
 
 
 def opinion_until(exchange: Exchange, settings: Settings, now: float) -> float:
-    """Return until when to wait for a second opinion asked for now; infinity for other calls.
+    """Return until when to wait for a second opinion requested now; infinity for other calls.
 
-    A tenth of the time left to the exchange and its client stays for delivering the first reply.
+    A tenth of the remaining time is reserved for delivering the first reply.
     """
     if exchange.second_opinion_on is None:
         return math.inf
@@ -226,8 +226,8 @@ def opinion_until(exchange: Exchange, settings: Settings, now: float) -> float:
 
 
 def silent_until(exchange: Exchange, settings: Settings) -> float:
-    """Return the time after which a silent call is ended if something better follows.
+    """Return when a silent call is ended if there is a better alternative.
 
-    It lies on the clock of ``request.started``, and leaves another tier some time.
+    It is on the clock of ``request.started``, and leaves time for another tier.
     """
     return exchange.request.started + GUESS_SHARE * _time_for(exchange, settings)

@@ -1,4 +1,4 @@
-"""The ASGI response to a client. It begins as late as possible, because that fixes the status."""
+"""The ASGI response to a client. It starts as late as possible, because that commits the status."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .headers import RawHeaders
 Send = Callable[[Any], Awaitable[None]]
 # Status, headers, the first bytes of the body, and whether more follow.
 Begin = Callable[[int, RawHeaders, bytes, bool], Awaitable[None]]
-# ASGI's name for our server's extension: it writes a response's head and first bytes at once.
+# Our server's ASGI extension, which writes a response's head together with its first bytes.
 BEGIN = "mlx_stack.begin"
 
 EVENT_STREAM: RawHeaders = [
@@ -27,22 +27,22 @@ def content_length(body: bytes) -> tuple[bytes, bytes]:
 class Downstream:
     """Writes one response.
 
-    If a response has begun and is never ended, the server closes its connection, so that the client
-    sees that the response isn't whole.
+    If a started response is never ended, the server closes its connection, so that the client
+    sees that it is incomplete.
     """
 
     __slots__ = ("_begin", "_clock", "last_write", "send", "started", "writing")
 
     def __init__(self, send: Send, clock: Callable[[], float], begin: Begin | None = None) -> None:
         self.send = send
-        self._begin = begin  # None: the server has no such extension
+        self._begin = begin  # None: the server lacks the extension
         self._clock = clock
         self.started = False  # status and headers have gone out
-        self.writing = False  # a write waits for the client
+        self.writing = False  # a write is waiting for the client
         self.last_write = clock()  # when the last write ended, on the event loop's clock
 
     async def start(self, status: int, headers: RawHeaders) -> None:
-        """Send status and headers alone, because the body may stay away for long."""
+        """Send status and headers alone, when the body may take long."""
         self.writing = True
         try:
             await self.send({"type": "http.response.start", "status": status, "headers": headers})
@@ -55,7 +55,7 @@ class Downstream:
     ) -> None:
         """Send status and headers with the first bytes of the body. ``more``: more will follow.
 
-        If a wait is cancelled, nothing of ``data`` has gone out.
+        If the wait is cancelled, nothing of ``data`` has gone out.
         """
         if self._begin is None:
             await self.start(status, headers)
@@ -70,9 +70,9 @@ class Downstream:
             self.last_write = self._clock()
 
     async def write(self, data: bytes) -> None:
-        """Send a part of the body; wait while the client reads more slowly than we write.
+        """Send a part of the body; wait if the client reads more slowly than we write.
 
-        If that wait is cancelled, nothing of ``data`` has gone out.
+        If the wait is cancelled, nothing of ``data`` has gone out.
         """
         self.writing = True
         try:

@@ -1,12 +1,12 @@
 """One client request until its final response, as data.
 
-An :class:`Exchange` has a :class:`Request`, one :class:`Outcome` for each attempt that ended, and
-one step for each outcome: ``steps[i]`` followed ``outcomes[i]``. Only the driver
-appends, first an outcome and then its step. While an attempt runs, there are as many steps as
-outcomes; while a step is decided, there is one outcome more.
+An :class:`Exchange` has a :class:`Request`, one :class:`Outcome` for each finished attempt, and one
+step for each outcome: ``steps[i]`` followed ``outcomes[i]``. Only the driver appends, first an
+outcome and then its step. While an attempt runs, there are as many steps as outcomes; while a step
+is being decided, there is one more outcome.
 
 Everything else about an exchange (its tier, its retries, whether text is out) is computed from
-those lists. They are short: nearly always empty, or one outcome long.
+these lists, which nearly always have no or one element.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from .verdicts import InvalidToolCall, LoopDetected, Verdict, is_doubt, is_model
 if TYPE_CHECKING:
     from .record import AttemptRecord, Record
 
-# Escalation reasons that are likely to hold for a session's next turns too. A full queue soon has
-# room again; and a prompt that is too long is seen by its length each time.
+# Escalation reasons that probably hold for a session's next turns too. A full queue soon has room,
+# and the length of a prompt is checked each time.
 LASTING = frozenset(get_args(EscalationReason)) - {"tier_busy", "context_overflow"}
 
 
 class SessionStart(Protocol):
-    """The exchange's session as the store knew it at the exchange's start."""
+    """The exchange's session as stored before the exchange."""
 
     @property
     def first_seen(self) -> float:
@@ -42,7 +42,7 @@ class SessionStart(Protocol):
 
     @property
     def turns(self) -> int:
-        """How many it had before."""
+        """The number of its earlier turns."""
 
     @property
     def replies(self) -> tuple[str, ...]:
@@ -58,18 +58,18 @@ class Exchange(Struct, eq=False):
     start: Start | None = None  # the first tier; None: no tier has been chosen yet
     session_start: SessionStart | None = None  # None: the store wasn't read
     encoder: Encoder | None = None  # writes the reply in the client's dialect
-    recorded: list[AttemptRecord] = []  # of attempts that have ended
-    record: Record | None = None  # made at its end
+    recorded: list[AttemptRecord] = []  # of finished attempts
+    record: Record | None = None  # set when it ends
 
     def __post_init__(self) -> None:
         request = self.request
         if request.dialect is not None:
-            tokens = partial(getattr, request, "prompt_tokens")  # estimated only if asked for
+            tokens = partial(getattr, request, "prompt_tokens")  # estimated only when needed
             context = Context(request.id, request.model, request.echo, tokens)
             self.encoder = request.dialect.encoder(context)
 
     def ended_with(self, verdict: Verdict, *, called: bool) -> Exchange:
-        """Return the exchange as it would be if the running attempt ended with ``verdict``."""
+        """Return the exchange as it would be if the current attempt ended with ``verdict``."""
         other = copy.copy(self)
         other.outcomes = [*self.outcomes, Outcome(self.tier, verdict, called=called)]
         return other
@@ -78,7 +78,7 @@ class Exchange(Struct, eq=False):
 
     @property
     def _steps_to_reply(self) -> Sequence[Step]:
-        """The steps before the newest attempt, or before the earlier one that is delivered."""
+        """The steps before the newest attempt, or before an earlier one that is delivered."""
         steps = self.steps
         if steps and isinstance(last := steps[-1], DeliverEarlier):
             return steps[: last.index]
@@ -107,7 +107,7 @@ class Exchange(Struct, eq=False):
 
     @property
     def escalated_from(self) -> str:
-        """The first tier that the exchange left or was not started on; "" if none."""
+        """The first tier that the exchange left or skipped; "" if none."""
         if self.start is not None and self.start.reason:
             return self.request.route.first
         if not any(isinstance(step, Move) for step in self._steps_to_reply):
@@ -125,8 +125,8 @@ class Exchange(Struct, eq=False):
     def is_sticky(self) -> bool:
         """Whether the session's next turns should start on the current tier.
 
-        True if a tier was left for a reason in :data:`LASTING`. A doubt is no such reason: the
-        reply may have been right.
+        True if a tier was left for a reason in :data:`LASTING`. A doubt is no such reason, because
+        the reply may have been right.
         """
         return any(
             isinstance(step, Move) and step.reason in LASTING and not is_doubt(outcome.verdict)
@@ -137,7 +137,7 @@ class Exchange(Struct, eq=False):
 
     @property
     def attempts(self) -> list[Outcome]:
-        """The upstream calls that have ended."""
+        """The finished upstream calls."""
         return [outcome for outcome in self.outcomes if outcome.called]
 
     @property
@@ -156,7 +156,7 @@ class Exchange(Struct, eq=False):
 
     @property
     def guided(self) -> bool:
-        """Whether the newest attempt sends a schema in which the model must write its reply."""
+        """Whether the newest attempt sends a schema that constrains the model's reply."""
         newest = self.steps[-1] if self.steps else self.start
         return isinstance(newest, (Start, Retry, Move)) and newest.guided
 
@@ -170,13 +170,13 @@ class Exchange(Struct, eq=False):
 
     @property
     def hint(self) -> str:
-        """The hint for every further attempt on the current tier; "" if there is none."""
-        # A hint given to an earlier tier doesn't count for the next one.
+        """The hint for all further attempts on the current tier; "" if there is none."""
+        # A hint for an earlier tier doesn't apply to the next one.
         return next((step.hint for step in self._steps_on_tier if step.hint), "")
 
     @property
     def plain(self) -> bool:
-        """Whether the newest attempt's request is to hold no words of ours."""
+        """Whether the newest attempt's request must not contain words of ours."""
         return bool(self.steps) and isinstance(last := self.steps[-1], Retry) and last.plain
 
     @property
@@ -188,23 +188,23 @@ class Exchange(Struct, eq=False):
 
     @property
     def strict(self) -> bool:
-        """Whether messages go out as a strict chat template takes them, after a refusal."""
+        """Whether messages are rewritten for a strict chat template, after a refusal."""
         return any(isinstance(step, Retry) and step.strict for step in self._steps_on_tier)
 
     @property
     def most_output(self) -> int | None:
-        """The tokens of output that the tier's window has left, by its error; None: not known."""
+        """The output tokens that fit the tier's window, by its error; None: unknown."""
         steps = (step for step in self._steps_on_tier if isinstance(step, Retry))
         return next((step.most_output for step in steps if step.most_output), None)
 
     @property
     def _earlier_outcomes(self) -> list[Outcome]:
-        """The outcomes that a step has followed: those before the newest attempt."""
+        """The outcomes before the newest attempt."""
         return self.outcomes[: len(self.steps)]
 
     @property
     def blamed(self) -> Outcome | None:
-        """The last of :attr:`_earlier_outcomes` in which the model itself did something wrong."""
+        """The last of :attr:`_earlier_outcomes` in which the model itself made a mistake."""
         for outcome in reversed(self._earlier_outcomes):
             if is_models_fault(outcome.verdict):
                 return outcome
@@ -212,13 +212,13 @@ class Exchange(Struct, eq=False):
 
     @property
     def model_failure(self) -> Verdict | None:
-        """The verdict on the last earlier attempt in which the model itself did something wrong."""
+        """The verdict of :attr:`blamed`."""
         blamed = self.blamed if self.steps else None
         return blamed.verdict if blamed is not None else None
 
     @property
     def doubted(self) -> int | None:
-        """The index of the first outcome that was only doubted; None: no outcome was."""
+        """The index of the first doubted outcome, or None."""
         for index, outcome in enumerate(self._earlier_outcomes):
             if is_doubt(outcome.verdict):
                 return index
@@ -226,7 +226,7 @@ class Exchange(Struct, eq=False):
 
     @property
     def second_opinion_on(self) -> LoopDetected | InvalidToolCall | None:
-        """The doubt about which the newest attempt asks; None: it asks for no second opinion."""
+        """The doubt that the newest attempt resolves; None: it is not a second opinion."""
         failure = self.model_failure if self.steps else None
         if isinstance(failure, (LoopDetected, InvalidToolCall)) and failure.doubt:
             return failure
@@ -236,24 +236,24 @@ class Exchange(Struct, eq=False):
 
     @property
     def committed(self) -> Committed | None:
-        """What the client has of all attempts that have ended; None if nothing."""
+        """What the client has of all finished attempts; None if nothing."""
         return all_committed(self.outcomes)
 
     @property
     def text_is_out(self) -> bool:
-        """Whether the client has text, or anything else that no later attempt can take back."""
+        """Whether the client has text, or anything else that a later attempt can't take back."""
         committed = self.committed
         return committed is not None and committed.stays
 
     @property
     def text_retried(self) -> bool:
-        """Whether another attempt has been decided on after text had gone out."""
+        """Whether another attempt was decided on after text had gone out."""
         committed = all_committed(self._earlier_outcomes)
         return committed is not None and committed.stays
 
     @property
     def hold_whole(self) -> bool:
-        """Whether to hold the whole reply until it is accepted."""
+        """Whether the whole reply is held until it is accepted."""
         body = self.request.body
         return (
             not self.request.stream
@@ -268,14 +268,14 @@ class Exchange(Struct, eq=False):
 
     @property
     def delivered(self) -> Outcome | None:
-        """The outcome whose reply the client gets: the last one, or the step's earlier one."""
+        """The outcome whose reply the client gets: the last one, or the earlier one of the step."""
         if self.steps and isinstance(last := self.steps[-1], DeliverEarlier):
             return self.outcomes[last.index]
         return self.outcomes[-1] if self.outcomes else None
 
     @property
     def notes(self) -> dict[str, str]:
-        """Response headers about the exchange so far, beyond those that every response has."""
+        """Response headers about the exchange so far, apart from those of every response."""
         notes: dict[str, str] = {}
         if self.request.left_out:
             notes["Left-Out"] = ",".join(self.request.left_out)
@@ -288,13 +288,13 @@ class Exchange(Struct, eq=False):
 
     @property
     def reply_notes(self) -> dict[str, str]:
-        """Response headers about the reply that is delivered."""
+        """Response headers about the delivered reply."""
         delivered = self.delivered
         return delivered.remarks.reply_notes if delivered is not None else {}
 
     @property
     def inquiry(self) -> Inquiry | None:
-        """The newest question that a stage wants a model to be asked; None: there is none."""
+        """The newest question of a stage to a model, or None."""
         inquiries = [
             outcome.remarks.inquiry
             for outcome in self.outcomes

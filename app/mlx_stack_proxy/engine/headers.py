@@ -1,4 +1,4 @@
-"""Selects the headers of a request or response that are passed on; reads a client's API key."""
+"""Filters the headers that are passed on; reads a client's API key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HOP_BY_HOP = frozenset(
     }
 )
 # The headers in which LiteLLM looks for a key, in its order (1.106.2: `get_api_key` in
-# litellm/proxy/auth/user_api_key_auth.py; a test holds the list to the installed LiteLLM).
+# litellm/proxy/auth/user_api_key_auth.py; a test compares the list with the installed LiteLLM).
 KEY_HEADERS = (
     "x-litellm-api-key",
     "authorization",
@@ -33,8 +33,8 @@ KEY_HEADERS = (
     "ocp-apim-subscription-key",
 )
 RAW_KEY_HEADERS = frozenset(name.encode() for name in KEY_HEADERS)
-# LiteLLM takes these words out of a key, wherever they stand, and takes `Basic` for `Bearer`; of an
-# AWS signature it takes the credential.
+# LiteLLM removes these words anywhere in a key, and accepts `Basic` for `Bearer`; of an AWS
+# signature it uses the credential.
 _SCHEME = re.compile(r"(?:bearer|basic)\s+", re.IGNORECASE)
 _AWS = "AWS4-HMAC-SHA256"
 _CREDENTIALS = (re.compile(r"Credential=Bearer\s+([^/\s,]+)"), re.compile(r"Credential=([^/\s,]+)"))
@@ -44,8 +44,8 @@ _SAYS_NO_NAME = frozenset({b"keep-alive", b"close"})
 def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes]) -> RawHeaders:
     """Return the headers to pass on; names are in lower case.
 
-    Dropped are the names in ``dropped`` (which includes :data:`HOP_BY_HOP`), those that a
-    ``connection`` header names, and our own ``x-mlx-stack-*``.
+    Omits the names in ``dropped`` (which includes :data:`HOP_BY_HOP`), those that a ``connection``
+    header names, and our own ``x-mlx-stack-*``.
     """
     kept: RawHeaders = []
     options: set[bytes] = set()  # the headers that a `connection` header names
@@ -60,7 +60,7 @@ def passed_on(headers: Iterable[tuple[bytes, bytes]], dropped: frozenset[bytes])
 
 
 def client_key(headers: Mapping[str, str]) -> str:
-    """Return the API key that LiteLLM takes from a client's headers; "" if they have none.
+    """Return the API key that LiteLLM finds in a client's headers; "" if there is none.
 
     ``headers``: names in lower case. In ``Authorization`` a key needs its scheme before it.
     """

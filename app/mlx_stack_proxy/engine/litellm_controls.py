@@ -1,13 +1,13 @@
-"""Recognises the fields of a client's request that steer LiteLLM itself, and takes them out.
+"""Recognises and removes the fields of a client's request that control LiteLLM itself.
 
-Besides the fields that say what a model is to do, LiteLLM obeys fields that say what LiteLLM is to
-do: answer by itself, with whose key, at which address, how often to retry, how long to wait. Only
-the operator may set those (in LiteLLM's own configuration, or in a tier's ``params``).
+Besides fields for the model, LiteLLM obeys fields for itself: answer without a model, with whose
+key, at which address, how often to retry, how long to wait. Only the operator may set those (in
+LiteLLM's own configuration, or in a tier's ``params``).
 
 The names are LiteLLM 1.106.2's: ``all_litellm_params`` (``litellm/types/utils.py``), what its proxy
 refuses in a body (``_BANNED_REQUEST_BODY_PARAMS`` in ``litellm/proxy/auth/auth_utils.py``), and
-what its router takes out of a call (``litellm/router.py``). Where that LiteLLM is installed, a test
-holds this table to it. ``metadata`` may hold the same names, also as a text of JSON, which becomes
+what its router removes from a call (``litellm/router.py``). Where that LiteLLM is installed, a test
+compares this table with it. ``metadata`` may hold the same names, also as JSON text, which becomes
 an object; any other text there is dropped.
 """
 
@@ -23,7 +23,7 @@ import orjson
 _HEADERS = (b"x-litellm-", b"litellm-")
 TIMEOUT_HEADER = "x-litellm-timeout"
 
-# Families of names, by how the name begins and by what it contains.
+# Families of names, by prefix and by substring.
 _BEGINNINGS = (
     "_",
     "anthropic_issuer_",
@@ -102,7 +102,7 @@ _NAMES = frozenset(
         "use_ssl",
         "use_xai_oauth",
         "user_config",
-        # the deployment that answers, and the way it is called
+        # which deployment answers, and how it is called
         "acompletion",
         "additional_drop_params",
         "aembedding",
@@ -196,26 +196,26 @@ _NAMES = frozenset(
 )
 
 
-# Tools that LiteLLM runs by itself, on its own servers: its MCP gateway, its vector stores.
+# Tools that LiteLLM runs itself, on its own servers: its MCP gateway, its vector stores.
 _RUN_BY_LITELLM = frozenset({"mcp", "file_search"})
 _FAMILIES = re.compile(f"^(?:{'|'.join(_BEGINNINGS)})|{'|'.join(_PARTS)}")
 
 
 def is_control(name: str) -> bool:
-    """Whether a field of a body, or of its ``metadata``, steers LiteLLM itself."""
+    """Whether a field of a body, or of its ``metadata``, controls LiteLLM itself."""
     return name in _NAMES or _FAMILIES.search(name) is not None
 
 
 def is_control_header(name: bytes) -> bool:
-    """Whether a header steers LiteLLM itself; ``name`` in lower case."""
+    """Whether a header controls LiteLLM itself; ``name`` in lower case."""
     return name.startswith(_HEADERS)
 
 
 def without_controls(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the body without what steers LiteLLM; the same object if nothing does."""
+    """Return the body without LiteLLM's control fields; the same object if it has none."""
     kept = _kept(body)
     metadata, tools = body.get("metadata"), body.get("tools")
-    if isinstance(metadata, str):  # LiteLLM reads JSON in it
+    if isinstance(metadata, str):  # LiteLLM parses it as JSON
         metadata = _object_in(metadata)
         kept = {**kept, "metadata": metadata}
         if metadata is None:
@@ -224,13 +224,13 @@ def without_controls(body: Mapping[str, Any]) -> Mapping[str, Any]:
         kept = {**kept, "metadata": kept_metadata}
     if isinstance(tools, list) and any(map(_is_run_by_litellm, tools)):
         kept = {**kept, "tools": [tool for tool in tools if not _is_run_by_litellm(tool)]}
-        if not kept["tools"]:  # servers refuse an empty list, and a tool_choice without tools
+        if not kept["tools"]:  # servers refuse an empty list, or a tool_choice without tools
             kept = {name: kept[name] for name in kept if name not in ("tools", "tool_choice")}
     return kept
 
 
 def _object_in(text: str) -> dict[str, Any] | None:
-    """Return the object that a text of JSON has; None if it has none."""
+    """Return the object in a JSON text, or None."""
     try:
         parsed = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -249,9 +249,9 @@ def _kept(fields: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def patience(body: Mapping[str, Any], headers: Mapping[str, str]) -> float | None:
-    """Return how many seconds the client gives its whole request; None: it sets no limit.
+    """Return the time limit in seconds that the client sets for its whole request, or None.
 
-    ``headers``: names in lower case. A value that is no positive number of seconds is ignored.
+    ``headers``: names in lower case. A value that is not a positive number is ignored.
     """
     candidates = (_seconds(body.get("timeout")), _seconds(headers.get(TIMEOUT_HEADER)))
     limits = [seconds for seconds in candidates if seconds is not None]

@@ -1,4 +1,4 @@
-"""Knows which models LiteLLM lists: keeps the answer, and asks again in the background when old."""
+"""Caches which models LiteLLM lists; refreshes an old list in the background."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from .upstream import Upstream, UpstreamError
 FRESH_SECONDS = 60.0
 RETRY_SECONDS = 2.0
 ASK_SECONDS = 3.0
-OWNER = "mlx-stack"  # of our own names in the list that the proxy gives its clients
-# With which another server, or another path of LiteLLM's, answers where LiteLLM lists its models.
+OWNER = "mlx-stack"  # of our own names in the model list
+# Statuses of an address where LiteLLM should list its models, but something else answers.
 NOT_LITELLM = (200, 204, 301, 302, 307, 308, 404, 405)
 MAX_KEYS = 256  # client keys whose answers are kept
 
 
 @dataclass(slots=True)
 class _Answer:
-    names: frozenset[str] | None = None  # as last listed; None: LiteLLM never gave a list
-    next_ask: float = 0.0  # when to ask again, on the list's clock
-    asking: asyncio.Task[None] | None = None  # asks now
+    names: frozenset[str] | None = None  # the last list; None: LiteLLM never gave one
+    next_ask: float = 0.0  # when to refresh, on the list's clock
+    asking: asyncio.Task[None] | None = None  # the running refresh
 
 
 class ModelList:
-    """The models at LiteLLM's ``/v1/models``; ``clock`` gives seconds.
+    """The models at LiteLLM's ``/v1/models``; ``clock`` returns seconds.
 
-    If we have no key for LiteLLM, each client's own key is used and sees its own list.
+    If we have no key for LiteLLM, each client's own key is used, and each key has its own list.
     """
 
     def __init__(self, upstream: Upstream, key: str | None, clock: Callable[[], float]) -> None:
@@ -43,7 +43,7 @@ class ModelList:
         self._answers: Recent[bytes, _Answer] = Recent(MAX_KEYS)
 
     async def get(self, authorization: str | None) -> frozenset[str] | None:
-        """Return the models' names, old ones while a background task asks again; None: none known.
+        """Return the models' names, perhaps outdated while a refresh runs; None: none are known.
 
         ``authorization``: the client's header.
         """
@@ -81,7 +81,7 @@ class ModelList:
         return await self.ask([(b"authorization", value.encode())] if value else [])
 
     async def ask(self, headers: RawHeaders) -> tuple[int, bytes]:
-        """Ask as :meth:`fetch` does, with the headers that are sent upstream for a client."""
+        """Ask like :meth:`fetch`, with the headers that are sent upstream for a client."""
         async with asyncio.timeout(ASK_SECONDS):
             return await self._upstream.fetch("GET", "/v1/models", headers)
 

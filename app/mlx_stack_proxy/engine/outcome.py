@@ -1,4 +1,4 @@
-"""How one attempt ended, and what the stages remarked about it."""
+"""How an attempt ended, and the stages' remarks about it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from msgspec import Struct, field
 from ..wire.reply import Reply
 from .verdicts import Failure, Verdict
 
-# A schema was sent; and whether the reply has its form, or the server refused the request with it.
+# Whether a schema was sent, and whether the reply obeys it, or the server refused it.
 Guided = Literal["", "asked", "obeyed", "disregarded", "refused"]
-# Statuses with which servers refuse a request for what it asks of them.
+# Statuses with which servers refuse a request because of its features.
 _REFUSING = frozenset({400, 415, 422, 500, 501})
-# The kinds of events that are stored; docs/observability.md says when each comes and what it holds.
+# The kinds of stored events; docs/observability.md says when each occurs and what it holds.
 EVENT_KINDS = (
     "loop_warning",
     "loop_break",
@@ -42,7 +42,7 @@ EVENT_KINDS = (
 
 
 class Incident(Struct, frozen=True):
-    """Something a stage did or found, for the counters and the events."""
+    """Something that a stage did or found, for the counters and the events."""
 
     kind: str  # one of the incidents that `telemetry/counters.py` counts
     labels: tuple[str, ...]  # the counter's labels, each from a bounded set
@@ -50,29 +50,29 @@ class Incident(Struct, frozen=True):
 
 
 class Inquiry(Struct, frozen=True):
-    """A question that a stage wants a model to be asked, after the exchange and apart from it."""
+    """A stage's question to a model, asked separately after the exchange."""
 
     tier: str  # the tier to ask
     body: Mapping[str, Any]  # the request, without its `model`
-    # Takes the answer's text (None: no answer came); returns whether the text could be read.
+    # Takes the answer's text (None: no answer); returns whether it could be parsed.
     take: Callable[[str | None], bool]
 
 
 class Remarks(Struct):
-    """What stages and the driver say about one attempt, besides the verdict.
+    """The stages' and the driver's remarks about one attempt, apart from the verdict.
 
     Notes are response headers (docs/http.md) by their name without the prefix, such as
-    ``{"Budget-Warning": "83%"}``; a note that is "" takes back an earlier one.
+    ``{"Budget-Warning": "83%"}``; an empty note removes an earlier one.
     """
 
-    notes: dict[str, str] = {}  # hold for the exchange, from here on
-    reply_notes: dict[str, str] = {}  # hold for this attempt's reply only
+    notes: dict[str, str] = {}  # apply to the exchange from here on
+    reply_notes: dict[str, str] = {}  # apply to this attempt's reply only
     incidents: list[Incident] = []
-    calls: list[str] = []  # the tools of all calls, wrong ones included
+    calls: list[str] = []  # the tools of all calls, including wrong ones
     inquiry: Inquiry | None = None
-    call_as_text: bool = False  # the reply is still a call as text, although it was asked again
-    guided: Guided = ""  # what became of a schema that the reply was to be written in
-    reply_digest: str = ""  # of the reply's text, for the store to keep if the reply is delivered
+    call_as_text: bool = False  # the reply is still a call as text, after a question about it
+    guided: Guided = ""  # the result of sending a schema
+    reply_digest: str = ""  # of the reply's text, stored if the reply is delivered
 
     def add(self, other: Remarks) -> None:
         self.notes |= other.notes
@@ -86,40 +86,40 @@ class Remarks(Struct):
 
 
 class Committed(Struct, frozen=True):
-    """What the client has of a reply that streams."""
+    """What the client has of a streamed reply."""
 
     text: str = ""
-    # The first chunk's `id` and `created`; the chunks of later attempts get the same.
+    # The first chunk's `id` and `created`, reused in the chunks of later attempts.
     identity: Mapping[str, Any] = {}
-    other: bool = False  # the client has something of a refusal, audio or an image
+    other: bool = False  # the client has a part of a refusal, audio or an image
 
     @property
     def stays(self) -> bool:
-        """Whether the client has more than reasoning, so that no later attempt can take it back."""
+        """Whether the client has more than reasoning, which no later attempt can take back."""
         return self.other or bool(self.text)
 
 
 class Figures(Struct, frozen=True):
-    """What one attempt took; its outcome and its record share them. Times are seconds."""
+    """One attempt's figures, shared by its outcome and its record. Times are seconds."""
 
-    status: int | None = 200  # HTTP status of upstream's answer; None: there was no answer
+    status: int | None = 200  # of upstream's answer; None: there was no answer
     seconds: float = 0.0  # duration of the call
     silent: float = 0.0  # from the call's start to the first byte of its reply
     waited: float = 0.0  # for a place on the tier
-    placed: bool = True  # whether the tier gave that place
-    tokens_in: int = 0  # prompt tokens, as they count in budgets
-    tokens_out: int = 0  # output tokens, as they count in budgets
+    placed: bool = True  # whether it got one
+    tokens_in: int = 0  # prompt tokens, as budgets count them
+    tokens_out: int = 0  # output tokens, as budgets count them
 
 
 class Outcome(Struct, frozen=True):
-    """How one attempt ended: what the rules decide by. It holds texts, so no record keeps it."""
+    """How one attempt ended: the rules' input. It holds texts, so no record keeps it."""
 
     tier: str
     verdict: Verdict | None = None  # None: nothing is wrong with the reply
-    reason: str | None = None  # why the attempt failed, in the words of metrics; None: it didn't
-    called: bool = True  # an upstream call was made; False: the attempt ended before
+    reason: str | None = None  # why the attempt failed, as in metrics; None: it didn't
+    called: bool = True  # an upstream call was made; False: the attempt ended before it
     figures: Figures = Figures()
-    committed: Committed | None = None  # what the attempt let out to the client
+    committed: Committed | None = None  # what the attempt released to the client
     remarks: Remarks = field(default_factory=Remarks)
     reply: Reply | None = None
 
@@ -130,7 +130,7 @@ class Outcome(Struct, frozen=True):
 
     @property
     def guided(self) -> Guided:
-        """What became of the schema that the attempt sent; "" if it sent none."""
+        """The result of sending a schema; "" if none was sent."""
         refused = isinstance(self.verdict, Failure) and self.verdict.status in _REFUSING
         guided = self.remarks.guided
         return "refused" if refused and guided == "asked" else guided
@@ -145,7 +145,7 @@ class Outcome(Struct, frozen=True):
 
 
 def all_committed(outcomes: Sequence[Outcome]) -> Committed | None:
-    """Join what several attempts have let out; None if nothing."""
+    """Join what several attempts have released; None if nothing."""
     parts = [outcome.committed for outcome in outcomes if outcome.committed is not None]
     if len(parts) < 2:
         return parts[0] if parts else None

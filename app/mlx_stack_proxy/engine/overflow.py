@@ -1,7 +1,7 @@
-"""Finds what did not fit into a tier's context window: the prompt, or prompt and output together.
+"""Finds what did not fit a tier's context window: the prompt, or prompt and output together.
 
 Many servers refuse a request whose prompt and ``max_tokens`` together exceed the window, although
-the prompt alone fits. The numbers in their errors say so, along with our estimate.
+the prompt alone fits. The numbers in their errors show which it is, with the help of our estimate.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .verdicts import Failure
 
 _READ = 4_000  # characters of an error that are searched
 _NUMBER = re.compile(r"(?<![\d.])\d{1,8}(?![\d.]\d)")
-_SUMMED = 32  # numbers of which two are added
+_SUMMED = 32  # numbers that are added in pairs
 _COMMA = re.compile(r"(?<=\d),(?=\d{3})")
 
 
 def measured(failure: Failure, sent: UpstreamRequest, request: Request, reply: Reply) -> Failure:
     """Return the failure with its ``room``, or as an overflow if the window was full.
 
-    ``reply``: what came of it before the failure.
+    ``reply``: the part received before the failure.
     """
     window = min(sent.window, sent.learned_window)
     if failure.kind == "context_overflow":
@@ -39,7 +39,7 @@ def measured(failure: Failure, sent: UpstreamRequest, request: Request, reply: R
     clear = blamed or failure.lacks or failure.final or failure.status is None
     if clear or failure.reason != "server_error":
         return failure
-    # The prompt by the server's count, or else by our estimate.
+    # The prompt by the server's count, else by our estimate.
     counted = reply.usage.prompt_tokens if reply.usage is not None else 0
     written = reply.written() // BYTES_PER_OUTPUT_TOKEN
     if max(counted, request.prompt_tokens) + written >= window:
@@ -49,13 +49,13 @@ def measured(failure: Failure, sent: UpstreamRequest, request: Request, reply: R
 
 
 def _room(failure: Failure, estimate: int, output: int, window: int) -> int:
-    """Return the tokens of output that fit; 0: the prompt is too long, or the output unknown."""
+    """Return the output tokens that fit; 0: the prompt is too long, or the output is unknown."""
     if not output:
         return 0
     numbers = _numbers_in(failure)
     names_output = numbers.count(output) > (output == failure.window)
     prompts = prompts_in(failure, estimate, output) if names_output else []
-    # Some servers stop counting at the window: such a number is only the least that it can be.
+    # Some servers stop counting at the window: such a number is only a lower bound.
     exact = [prompt for prompt in prompts if prompt + output != window + 1]
     if exact:
         return _if_enough(window - max(exact), output)
@@ -65,7 +65,7 @@ def _room(failure: Failure, estimate: int, output: int, window: int) -> int:
     too_many = any(number > window for number in numbers if number not in (output, *totals))
     left = window - careful(estimate)
     if failure.window is None or too_many or (left < estimate and not totals):
-        return 0  # nothing says that the prompt alone fits
+        return 0  # no evidence that the prompt alone fits
     if totals:
         return _if_enough(min(window - max(totals.values()), output // 2), output)
     return _if_enough(left, output)
@@ -76,11 +76,11 @@ def _if_enough(room: int, output: int) -> int:
 
 
 def prompts_in(failure: Failure, estimate: int, output: int) -> list[int]:
-    """Return the numbers of an error that can be the prompt's tokens.
+    """Return the numbers in an error that can be the prompt's tokens.
 
-    A number counts if its sum with the output that was asked for (``output``, in tokens) is there,
-    too, and exceeds the window. Where no such sum is, a number near our estimate counts if it
-    stands with the output, or if it is what the output leaves of a total.
+    A number counts if its sum with the requested ``output`` tokens is in the error, too, and
+    exceeds the window. Without such a sum, a number near our estimate counts if the error also has
+    the output, or a total that is their sum.
     """
     window = failure.window or 0
     numbers = [number for number in _numbers_in(failure) if number != failure.window]
@@ -95,9 +95,9 @@ def prompts_in(failure: Failure, estimate: int, output: int) -> list[int]:
 
 
 def _totals_in(failure: Failure) -> dict[int, int]:
-    """Return the numbers above the window that are the sum of two below it, each with the larger.
+    """Return numbers above the window that are the sum of two below it, each with the larger one.
 
-    What exceeds the window is then the prompt and an output together, whoever chose that output.
+    Such a total is the prompt plus an output, whoever chose that output.
     """
     window, numbers = failure.window or 0, _numbers_in(failure)[:_SUMMED]
     parts = [number for number in numbers if number < window]
@@ -106,6 +106,6 @@ def _totals_in(failure: Failure) -> dict[int, int]:
 
 
 def _numbers_in(failure: Failure) -> Sequence[int]:
-    """Return the whole numbers in an error's text, in its order."""
+    """Return the whole numbers in an error's text, in order."""
     text = failure.body[:_READ].decode("utf-8", "replace") or failure.message
     return [int(number) for number in _NUMBER.findall(_COMMA.sub("", text))]

@@ -1,9 +1,8 @@
-"""Our own words, such as a hint, in a request's messages, and a reply that only repeats them.
+"""Adds our own words, such as a hint, to a request, and detects replies that only repeat them.
 
 Our words go to the end of the messages, which the model reads last; never between a call and its
 results, and never into a second system message (docs/loops.md). Small models repeat hints as their
-answer: a reply counts as ours if its words, at least ``LEAST``, stand there in the same order with
-nothing between.
+answer: a reply counts as our words if it consists of at least ``LEAST`` consecutive ones.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from ..wire.reply import Reply
 from ..wire.thoughts import after_thoughts
 from .gate import Gate
 
-LEAST: Final = 4  # words; a shorter reply may be an answer that we happen to have used
-MOST: Final = 8_000  # characters held at most; only a tool's schema makes our words longer
+LEAST: Final = 4  # words; a shorter reply may be an answer in the same words by chance
+MOST: Final = 8_000  # characters held; only a tool's schema makes our words longer
 _WORD: Final = re.compile(r"\w+")
-_TAG: Final = re.compile(r"<[^<>\s]{1,40}(?:>|\Z)")  # at the end also one that isn't whole yet
+_TAG: Final = re.compile(r"<[^<>\s]{1,40}(?:>|\Z)")  # at the end, an incomplete tag as well
 _Message = dict[str, Any]
 
 
 def placement_on(tier: TierSettings | None, *, in_tool_result: bool) -> str:
-    """Return where a tier takes our words: "user" or "tool_result".
+    """Return where a tier accepts our words: "user" or "tool_result".
 
     ``tier``: None for a model that passes through. ``in_tool_result``: the tier has refused a user
     message after a tool result.
@@ -39,11 +38,11 @@ def placement_on(tier: TierSettings | None, *, in_tool_result: bool) -> str:
 def place(
     messages: Sequence[_Message], text: str, *, role: str = "user", placement: str = "user"
 ) -> list[_Message]:
-    """Return a new list of messages with ``text`` added; the given messages stay unchanged.
+    """Return a new list of messages with ``text`` added; the input stays unchanged.
 
-    With ``role`` "user", a user message at the end gets the text appended; so does a tool result at
-    the end if ``placement`` is "tool_result"; else the text becomes a new user message. With
-    ``role`` "system", the first system message gets it, or a new one is put first.
+    With ``role`` "user", the text is appended to a final user message, or to a final tool result if
+    ``placement`` is "tool_result"; else it becomes a new user message. With ``role`` "system", it
+    is appended to the first system message, or becomes a new one at the head.
     """
     if role == "system":
         for position, message in enumerate(messages):
@@ -61,7 +60,7 @@ def place(
 def _replaced(messages: Sequence[_Message], position: int, text: str) -> list[_Message]:
     message = messages[position]
     content = message.get("content")
-    if isinstance(content, list):  # content parts; images and others stay
+    if isinstance(content, list):  # a list of parts; images and others stay
         new: Any = [*content, {"type": "text", "text": text}]
     else:
         new = f"{content}\n\n{text}" if content else text
@@ -70,7 +69,7 @@ def _replaced(messages: Sequence[_Message], position: int, text: str) -> list[_M
 
 
 def added(sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]) -> str:
-    """Return our words at the end of the messages sent; "" if the client's own stand there."""
+    """Return our words at the end of the sent messages; "" if the client's own are there."""
     last = text_of(sent[-1].get("content")) if sent else ""
     clients = text_of(asked[-1].get("content")) if asked else ""
     if len(sent) > len(asked) or not clients:
@@ -81,9 +80,9 @@ def added(sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]])
 def stand_after_result(
     sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Whether a user message of ours stands after a tool's result.
+    """Whether a user message of ours follows a tool's result.
 
-    False if the client itself has a user message there, to which ours was appended.
+    False if the client has a user message there, to which ours was appended.
     """
     if [message.get("role") for message in sent[-2:]] != ["tool", "user"]:
         return False
@@ -93,7 +92,7 @@ def stand_after_result(
 def hold_back(
     gate: Gate, sent: Sequence[Mapping[str, Any]], asked: Sequence[Mapping[str, Any]]
 ) -> str:
-    """Let the gate hold text that may be our words; return these words."""
+    """Make the gate hold text that may be our words; return these words."""
     words = added(sent, asked)
     if words:
         gate.text_holds.insert(0, OwnWordsHold(words))
@@ -101,7 +100,7 @@ def hold_back(
 
 
 def are_all(reply: Reply, words: str) -> bool:
-    """Whether all that a reply has is at least ``LEAST`` of our words in a row."""
+    """Whether a reply consists of at least ``LEAST`` consecutive words of ours."""
     if not words or len(reply.choices) != 1:
         return False
     (choice,) = reply.choices.values()
@@ -112,16 +111,16 @@ def are_all(reply: Reply, words: str) -> bool:
 
 
 class OwnWordsHold:
-    """Holds text as long as it may become a part of our words."""
+    """Holds text while it may become a part of our words."""
 
     __slots__ = ("_held", "_words")
 
     def __init__(self, words: str) -> None:
         self._words = _spaced(words)
-        self._held: str | None = ""  # None: the text can't become ours any more
+        self._held: str | None = ""  # None: the text can no longer become ours
 
     def feed(self, delta: str) -> str:
-        """Take the next delta; return the text that may flow now."""
+        """Add the next delta; return the text that may flow now."""
         if self._held is None:
             return delta
         self._held += delta

@@ -1,6 +1,6 @@
-"""Reads a body that passes through, as LiteLLM reads it, and takes out what steers LiteLLM.
+"""Parses a pass-through body as LiteLLM does, and removes LiteLLM's control fields.
 
-JSON with half characters, which parsers read differently, is rewritten.
+JSON with lone surrogates, which parsers read differently, is rewritten.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from ..wire.forms import BadForm, fields_of
 from .litellm_controls import is_control, patience, without_controls
 
 _FORM = "multipart/form-data"
-# LiteLLM never reads these as JSON, whatever they contain.
+# LiteLLM never parses these as JSON, whatever they contain.
 _UNREAD = frozenset(
     {"application/x-www-form-urlencoded", "application/x-protobuf", "application/protobuf"}
 )
-_IN_FORMS = "metadata"  # a form field with JSON inside; no form of OpenAI's has it
+_IN_FORMS = "metadata"  # a form field that contains JSON; no form of OpenAI's has it
 
 
 class ReadBody(Struct, frozen=True):
     """What a body asks for."""
 
     content: bytes  # the body to send on
-    model: str | None  # None: the body names no model, or several
-    patience: float | None  # seconds that the client gives the whole request; None: no limit
+    model: str | None  # None: the body names none, or several
+    patience: float | None  # the client's time limit for the request in seconds; None: no limit
 
 
 def read(headers: Mapping[str, str], body: bytes) -> ReadBody:
-    """Read a whole body. ``headers``: names in lower case. Raises :class:`ProxyError`."""
+    """Parse a whole body. ``headers``: names in lower case. Raises :class:`ProxyError`."""
     content_type = headers.get("content-type", "")
     kind = content_type.partition(";")[0].strip().lower()
     if not body:
@@ -49,7 +49,7 @@ def read(headers: Mapping[str, str], body: bytes) -> ReadBody:
 
 def _json(headers: Mapping[str, str], body: bytes) -> ReadBody:
     try:
-        # `plain`: without half characters, which readers differ on.
+        # `plain`: without lone surrogates, which parsers read differently.
         parsed, plain = json_text.decode(body, huge=True)
     except ValueError as error:
         raise invalid(f"the request body is not valid JSON: {error}") from None

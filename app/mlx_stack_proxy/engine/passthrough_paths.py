@@ -1,9 +1,9 @@
-"""Knows which of LiteLLM's paths a client may use with our key.
+"""Decides which of LiteLLM's paths a client may use with our key.
 
-Under ``/v1/`` LiteLLM also has its administration: servers that it starts, its configuration, what
-other users have stored. A request with our key may only go to paths that serve a model, and to
-those that the operator allows (``server.passthrough_paths``). Paths are compared as LiteLLM's
-router sees them: percent-decoded once, and with their case.
+Under ``/v1/`` LiteLLM also has its administration: servers that it starts, its configuration, other
+users' stored data. A request with our key may only go to paths that serve a model, and to those
+that the operator allows (``server.passthrough_paths``). Paths are compared as LiteLLM's router sees
+them: percent-decoded once, case-sensitive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from ..errors import invalid
 
-# Method and path; a part in braces stands for any one word.
+# Method and path; a part in braces matches any one segment.
 _SERVING = (
     "POST /v1/embeddings",
     "POST /v1/completions",
@@ -27,14 +27,14 @@ _SERVING = (
 )
 _ENCODED_SLASH = re.compile(r"%2f|%5c", re.IGNORECASE)
 _BRACES = re.compile(r"\{[^{}/]*\}")
-# One segment of a path, without characters that another server could decode once more.
+# A path segment without characters that another server could decode again.
 _WORD = r"[^/%?#\s\\]+"
 
 
 def check(target: str) -> None:
     """Refuse a path that two servers could read differently. Raises :class:`ProxyError` (400).
 
-    ``target``: path and query as they came. (``.`` and ``..`` are refused everywhere.)
+    ``target``: path and query as received. (``.`` and ``..`` are refused everywhere.)
     """
     path = target.partition("?")[0]
     if _ENCODED_SLASH.search(path):
@@ -44,9 +44,9 @@ def check(target: str) -> None:
 
 
 def pattern(entries: Iterable[str]) -> re.Pattern[str]:
-    """Return what matches ``METHOD /path`` of any of the entries, like ``GET /v1/files/{id}``.
+    """Return a pattern for ``METHOD /path`` of any entry, such as ``GET /v1/files/{id}``.
 
-    The path is percent-decoded.
+    It matches percent-decoded paths.
     """
     return re.compile("|".join(_WORD.join(map(re.escape, _BRACES.split(one))) for one in entries))
 
@@ -55,5 +55,5 @@ _SERVES = pattern(_SERVING)
 
 
 def serves_models(method: str, path: str) -> bool:
-    """Whether a request there asks the model that its body names. ``path``: percent-decoded."""
+    """Whether requests there go to the model that the body names. ``path``: percent-decoded."""
     return _SERVES.fullmatch(f"{method} {path}") is not None

@@ -1,9 +1,8 @@
 """What a stage is, and the pipeline that runs the stages of one attempt in order.
 
-A stage may choose the tier to start on, rewrite the request, watch the reply grow, and mend and
-judge the reply at its end.
-A fault in a stage must never break a good reply: the pipeline reports the exception, leaves the
-stage out for the rest of the attempt, and goes on.
+A stage may choose the first tier, rewrite the request, watch the reply grow, and mend and judge the
+reply at its end. A fault in a stage must never break a good reply: the pipeline reports the
+exception, drops the stage for the rest of the attempt, and goes on.
 """
 
 from __future__ import annotations
@@ -29,14 +28,13 @@ class StageState:
     """A stage's state during one attempt. A stage overrides the methods it needs.
 
     A stage may change the request's body in :meth:`on_request` and the reply in :meth:`mend`. In
-    :meth:`judge`, where all stages have mended and all calls are known, it may only take text and
-    calls out of the reply, and write in their place why they are gone and the new finish_reason
-    (loop detection does so under ``on_break: stop``). Headers, incidents and questions go into
-    :attr:`remarks`, which the driver reads when the response headers are due and when the attempt
-    has ended.
+    :meth:`judge`, when all stages have mended and all calls are known, it may only remove text and
+    calls from the reply, with the reason and the new finish_reason in their place (loop detection
+    does so under ``on_break: stop``). Headers, incidents and questions go into :attr:`remarks`,
+    which the driver reads for the response headers and again when the attempt has ended.
     """
 
-    hooks: frozenset[str] = frozenset()  # the methods that the stage has of its own
+    hooks: frozenset[str] = frozenset()  # the methods that the stage overrides
 
     def __init_subclass__(cls) -> None:
         cls.hooks |= vars(StageState).keys() & vars(cls).keys()
@@ -46,32 +44,32 @@ class StageState:
         return Remarks()
 
     def hold_whole(self) -> bool:
-        """Whether to hold the whole reply until it is judged; asked first of all."""
+        """Whether to hold the whole reply until it is judged; called first."""
         return False
 
     def text_hold(self) -> TextHold | None:
-        """Return what decides how much text may flow while the reply comes; None: all may."""
+        """Return what decides how much text may flow during the reply; None: all of it."""
         return None
 
     def on_request(self, request: UpstreamRequest) -> None:
         """Before the upstream call: may rewrite ``request.body``."""
 
     def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
-        """While the reply comes: see what a frame has added. A verdict ends the attempt at once."""
+        """During the reply: see what a frame has added. A verdict ends the attempt at once."""
         return None
 
     def is_slow(self, reply: Reply) -> bool:
-        """Whether to mend and judge this reply would hold the event loop, though it is short.
+        """Whether mending and judging this reply would block the event loop, even if it is short.
 
         If so, :meth:`mend` and :meth:`judge` run in a thread, as they do for a long reply.
         """
         return False
 
     def mend(self, reply: Reply) -> None:
-        """At the end, before any stage judges: repair choices, noting them in ``reply.mended``."""
+        """Before any stage judges: repair choices and add them to ``reply.mended``."""
 
     def judge(self, reply: Reply) -> Verdict | None:
-        """After all stages have mended: judge; note changed choices in ``reply.mended``."""
+        """After all stages have mended: judge; add changed choices to ``reply.mended``."""
         return None
 
 
@@ -82,25 +80,25 @@ class Stage:
     """
 
     name = ""  # the label of its faults in ``mlx_stack_stage_faults_total``
-    bypass = ""  # the word in X-MLX-Stack-Bypass that leaves the stage out; "": there is none
+    bypass = ""  # the word in X-MLX-Stack-Bypass that disables the stage; "": there is none
 
     def admit(self, exchange: Exchange, start: Start, view: TierView) -> Start:
-        """Before the first attempt: return the tier to start on, ``start`` if it may stay so."""
+        """Before the first attempt: return the tier to start on, ``start`` if the stage agrees."""
         return start
 
     def open(self, exchange: Exchange) -> StageState | None:
-        """Return the stage's state for one attempt; None: it does nothing there."""
+        """Return the stage's state for one attempt; None: it does nothing in it."""
         return None
 
     def continue_from(self, predecessor: Stage) -> None:
-        """Take over what the same stage of earlier settings remembers."""
+        """Take over the memory of the same stage with earlier settings."""
 
     def forget(self, session: str | None) -> None:
-        """Drop what is remembered of a session. ``session``: its hash; None: of all sessions."""
+        """Forget a session. ``session``: its hash; None: all sessions."""
 
 
 def _taking_part(stages: Sequence[Stage], exchange: Exchange) -> Sequence[Stage]:
-    """Return the stages that the client has not left out."""
+    """Return the stages that the client does not bypass."""
     bypass = exchange.request.controls.bypass
     return [one for one in stages if not one.bypass or one.bypass not in bypass]
 
@@ -108,10 +106,10 @@ def _taking_part(stages: Sequence[Stage], exchange: Exchange) -> Sequence[Stage]
 def first_tier(
     stages: Sequence[Stage], exchange: Exchange, view: TierView, report: FaultReport
 ) -> Start:
-    """Return the tier to start on, as the stages decide from the last one to the first.
+    """Return the tier to start on; the stages decide in reverse order.
 
     So escalation proposes a tier, then memory pressure and the budgets may choose another. A stage
-    that raises is left out.
+    that raises is dropped.
     """
     start = start_on(exchange.request.route.first)
     for stage in reversed(_taking_part(stages, exchange)):
@@ -123,7 +121,7 @@ def first_tier(
 
 
 def forget(stages: Sequence[Stage], session: str | None = None) -> None:
-    """Drop what the stages remember of a session. ``session``: its hash; None: of all sessions."""
+    """Make the stages forget a session. ``session``: its hash; None: all sessions."""
     for stage in stages:
         stage.forget(session)
 
@@ -142,7 +140,7 @@ class Pipeline:
                     self._states.append((stage.name, state))
             except Exception as error:
                 report(stage.name, error)
-        self._opened = self._states  # keeps the stages that are left out later, for their remarks
+        self._opened = self._states  # includes stages that are dropped later, whose remarks count
         self._watching = self._with("watch")
 
     def on_request(self, request: UpstreamRequest) -> None:
@@ -167,7 +165,7 @@ class Pipeline:
         return None
 
     def text_holds(self) -> list[TextHold]:
-        """Return the stages' text holds, in the stages' order."""
+        """Return the stages' text holds, in order."""
         return self._ask("text_hold")
 
     def hold_whole(self) -> bool:
@@ -175,7 +173,7 @@ class Pipeline:
         return bool(self._ask("hold_whole"))
 
     def is_slow(self, reply: Reply) -> bool:
-        """Whether a thread should call :meth:`end`."""
+        """Whether to call :meth:`end` in a thread."""
         return bool(self._ask("is_slow", reply))
 
     def end(self, reply: Reply) -> Verdict | None:
@@ -184,11 +182,11 @@ class Pipeline:
         return severest(self._ask("judge", reply))
 
     def _with(self, hook: str) -> list[tuple[str, StageState]]:
-        """Return the states that have a hook of their own: no other is called."""
+        """Return the states that override a hook; the others are not called."""
         return [entry for entry in self._states if hook in entry[1].hooks]
 
     def _ask(self, hook: str, *about: Reply) -> list[Any]:
-        """Return what a hook answers, without empty answers; leave out stages that raise."""
+        """Return a hook's results, without empty ones; drop stages that raise."""
         answers = []
         for name, state in self._with(hook):
             try:
@@ -199,7 +197,7 @@ class Pipeline:
         return answers
 
     def remarks(self) -> Remarks:
-        """Join the remarks of all opened stages so far."""
+        """Join the remarks of all opened stages."""
         remarks = Remarks()
         for _, state in self._opened:
             if "remarks" in vars(state):

@@ -1,4 +1,4 @@
-"""Limits messages that could come with every request to one a minute."""
+"""Limits messages that every request could cause to one a minute."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RateLimit:
         self._last_allowed: Recent[Hashable, float] = Recent(MOST)  # by message
 
     def allows(self, message: Hashable) -> bool:
-        """Whether ``message`` may go out (not in the last minute yet); note that it does."""
+        """Whether ``message`` may go out, once a minute; records that it does."""
         now = self._clock()
         last = self._last_allowed.get(message)
         if last is not None and now < last + SECONDS:

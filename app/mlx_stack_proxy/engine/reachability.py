@@ -1,7 +1,7 @@
-"""Knows whether LiteLLM takes connections.
+"""Tracks whether LiteLLM accepts connections.
 
-The calls find that out, so that no extra requests are made while all is well. After a call that
-could not connect, a task asks LiteLLM each second until LiteLLM answers, and so notes its return.
+Calls find that out, so that no extra requests are made while all is well. After a call that could
+not connect, a task polls LiteLLM each second until it answers.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ INTERVAL_SECONDS: Final = 1.0
 class Reachability:
     """Whether LiteLLM is reachable. ``ask`` returns whether LiteLLM answers now.
 
-    It does nothing until :meth:`watch` has given the callbacks.
+    Inactive until :meth:`watch` has set the callbacks.
     """
 
     def __init__(self, ask: Callable[[], Awaitable[bool]]) -> None:
         self._is_alive = ask
         self._on_down: Callable[[str], None] | None = None
         self._on_up: Callable[[float], None] | None = None
-        self.why = ""  # why no connection can be made; "": one can
+        self.why = ""  # why no connection can be made; "": it is reachable
         self._lost_at = 0.0  # when the connection was lost, monotonic seconds
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, on_down: Callable[[str], None], on_up: Callable[[float], None]) -> None:
-        """From now on tell ``on_down`` why LiteLLM is gone, ``on_up`` how many seconds it was."""
+        """Set the callbacks: ``on_down`` gets the reason, ``on_up`` the outage's seconds."""
         self._on_down, self._on_up = on_down, on_up
 
     def lost(self, why: str) -> None:
-        """Note that a call could not connect, and ask until LiteLLM is back."""
+        """Record that a call could not connect, and poll until LiteLLM is back."""
         if self.why or self._on_down is None:
             return
         self.why, self._lost_at = why, time.monotonic()
         self._on_down(why)
-        if self._task is None or self._task.done():  # else it still waits, and will ask on
-            # The task belongs to no request: in an empty context its log lines name none.
+        if self._task is None or self._task.done():  # else it is still polling
+            # The task belongs to no request; in an empty context its log lines name none.
             self._task = contextvars.Context().run(asyncio.ensure_future, self._wait_for_return())
 
     def answered(self) -> None:
-        """Note that LiteLLM has answered."""
+        """Record that LiteLLM has answered."""
         if self.why and self._on_up is not None:
             self.why = ""
             self._on_up(time.monotonic() - self._lost_at)

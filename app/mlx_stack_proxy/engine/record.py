@@ -1,7 +1,7 @@
 """The record of an exchange: who asked, what each attempt did, and what the client got.
 
-All that is reported of an exchange is a function of its record: counters, metrics, events, the log,
-the report, ``why`` and the page; each attempt's part is made as it ends (:func:`attempts_of`). It
+All reports about an exchange are functions of its record: counters, metrics, events, the log, the
+report, ``why`` and the page. Each attempt's part is made as it ends (:func:`attempts_of`). A record
 holds names, numbers and words of fixed sets, and no text of a client or a model.
 """
 
@@ -25,24 +25,24 @@ from .steps import Fail, LastStep, Move, PassOn, Retry
 from .verdicts import Failure, InvalidToolCall, LoopDetected, is_doubt, reason_of
 from .wordings import error_class
 
-OTHER: Final = "other"  # the tier of models that pass through; a tool that was not offered
-# The ways in which a reply came to be right after attempts that failed.
+OTHER: Final = "other"  # the tier of pass-through models; any tool that was not offered
+# How a reply came to be right after failed attempts.
 RECOVERED: Final = ("retried_right", "escalated_right")
-# A reply that was delivered as it is because no tier had a better one.
+# A reply that was delivered although it is broken, because no tier had a better one.
 BROKEN: Final = "went_out_broken"
-# What became of a delivered reply: all ways in which it came to be right, or `BROKEN`.
+# The result of a delivered reply: how it came to be right, or `BROKEN`.
 WAYS: Final = ("right_at_once", "repaired", "found_in_text", "confirmed", *RECOVERED, BROKEN)
-# Errors for replies that were not good enough; other errors are about budgets, memory, LiteLLM.
+# Errors about bad replies; other errors are about budgets, memory or LiteLLM.
 ABOUT_REPLIES: Final = ("tool_validation_failed", "loop_detected", "all_tiers_failed")
 UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
-MOST_ATTEMPTS: Final = 24  # in a record as data; more are only counted
-MOST_TOOLS: Final = 32  # names in a record as data
-MOST_NAMED: Final = 16  # tools, repairs or detectors of an attempt as data
-_NO_FAILURE: Final = ("client_left", "client_error")  # reasons that are no fault of the tier
+MOST_ATTEMPTS: Final = 24  # kept in a record's data; more are only counted
+MOST_TOOLS: Final = 32  # names kept in a record's data
+MOST_NAMED: Final = 16  # tools, repairs or detectors kept in an attempt's data
+_NO_FAILURE: Final = ("client_left", "client_error")  # reasons that don't blame the tier
 _GUIDED: Final = "guided"  # the word in X-MLX-Stack-Repairs for a reply in a schema of ours
-_RESCUED: Final = "rescued"  # … and for a call found in text
+_RESCUED: Final = "rescued"  # the same for a call found in text
 
-# The fields of a record and of an attempt that stand in their data as they are.
+# The fields of a record and of an attempt that its data holds unchanged.
 _AS_THEY_ARE: Final = (
     *("outcome", "status", "way", "call_as_text", "passed_over", "escalated_from"),
     *("escalation_reason", "model", "stream", "size", "messages", "tools_offered"),
@@ -57,21 +57,21 @@ class AttemptRecord(Struct, frozen=True):
     """What one attempt did."""
 
     tier: str
-    reason: str | None  # why it failed, in the words of metrics; None: it didn't
+    reason: str | None  # why it failed, as in metrics; None: it didn't
     unreachable: bool  # no connection could be made
     called: bool  # an upstream call was made
-    doubted: bool  # the failure is a doubt only
+    doubted: bool  # the failure is only a doubt
     wrong: str  # what went wrong, in words
     figures: Figures
     guided: str
     calls: Mapping[str, int]  # the calls that the model made, by offered tool
-    incidents: tuple[Incident, ...]  # those of one loop or one call are one
-    then: str  # "retry", "move" or "": the attempt was the last one
-    then_reason: str  # of that step, in the words of metrics
+    incidents: tuple[Incident, ...]  # one per loop or call
+    then: str  # the step that followed: "retry", "move", or "" after the last attempt
+    then_reason: str  # that step's reason, as in metrics
 
     @property
     def failure(self) -> str:
-        """Why the tier failed; "" if it didn't: a doubt or the client's mistake is no failure."""
+        """Why the tier failed; "" if it didn't: doubts and the client's mistakes don't count."""
         if self.reason is None or self.reason in _NO_FAILURE or self.doubted:
             return ""
         return UNREACHABLE if self.unreachable else self.reason
@@ -90,47 +90,47 @@ class AttemptRecord(Struct, frozen=True):
         return data if self.called else {**data, "called": False}
 
     def _labels(self, place: int, *kinds: str) -> list[str]:
-        """Return a label of the incidents of these kinds, each once."""
+        """Return a label of the incidents of these kinds, without repetition."""
         found = (one.labels[place] for one in self.incidents if one.kind in kinds)
         return list(dict.fromkeys(found))[:MOST_NAMED]
 
 
 class Record(Struct, frozen=True):
-    """One exchange that has ended. Its attempts, moves and loops stand in ``attempts``."""
+    """One finished exchange. Its moves and loops are in ``attempts``."""
 
     id: str
     session: str
-    session_source: str  # where its name came from: a header, a field, or "derived"
+    session_source: str  # where the session's name came from: a header, a field, or "derived"
     agent: str
     time: float  # when it ended, in seconds since 1970
-    seconds: float  # wall time, waits included
+    seconds: float  # duration, waits included
     outcome: str  # as in ``mlx_stack_requests_total``
-    status: int | None  # what the client got; None: it had left
+    status: int | None  # the client's status; None: it had disconnected
     way: str  # one of `WAYS`; "": nothing was delivered
     repairs: str  # of the delivered reply, as in X-MLX-Stack-Repairs
     call_as_text: bool  # the delivered text may hold a call
-    tier: str  # that answered last
-    passed_over: str  # the tier on which the exchange would have begun; "": it did
+    tier: str  # the last one that answered
+    passed_over: str  # the tier skipped at the start; "": none was
     escalated_from: str
     escalation_reason: str
     model: str  # as the client named it
     stream: bool
     size: int  # bytes of the request
     messages: int
-    tools: tuple[str, ...]  # the names of those that were offered, `MOST_TOOLS` at most
+    tools: tuple[str, ...]  # the offered ones' names, at most `MOST_TOOLS`
     tools_offered: int
-    refused_for: str  # why no reply was even tried, or waited for, to its end; "": it was
-    budget: str  # the scope of the budget that refused it; "": none did
+    refused_for: str  # why no reply was attempted or awaited to its end; "": it was
+    budget: str  # the scope of the budget that refused the request; "": none did
     attempts: tuple[AttemptRecord, ...]
 
     @property
     def plain(self) -> bool:
-        """Whether the reply was right at once, and there is nothing to tell."""
+        """Whether the reply was right at once, and there is nothing to report."""
         at_once = self.way == "right_at_once" and len(self.attempts) == 1
         return at_once and not self.attempts[0].incidents and not self.escalated_from
 
     def as_data(self) -> Json:
-        """Return the record as JSON-ready data of a few kilobytes at most; no empty fields."""
+        """Return the record as JSON-ready data of at most a few kilobytes, without empty fields."""
         data = {name: getattr(self, name) for name in _AS_THEY_ARE}
         data["seconds"], data["tools"] = round(self.seconds, 3), sorted(self.tools)
         data["attempts_made"] = sum(attempt.called for attempt in self.attempts)
@@ -147,9 +147,9 @@ def record_of(
     *,
     begun: bool = False,
 ) -> Record:
-    """Return an ended exchange's record. ``now``: seconds since 1970; ``seconds``: it took.
+    """Return a finished exchange's record. ``now``: seconds since 1970; ``seconds``: duration.
 
-    ``last``: what the client got, which follows no attempt if none was made; None: it had left.
+    ``last``: what the client got, the only step if no attempt was made; None: it disconnected.
     ``begun``: its response had begun before.
     """
     request, session = exchange.request, exchange.request.session
@@ -189,7 +189,7 @@ def record_of(
 
 
 def _status(exchange: Exchange, outcome: str, last: LastStep | None, *, begun: bool) -> int | None:
-    """Return the status that the client got, as its dialect has it; None: it had left."""
+    """Return the status that the client got, in its dialect; None: it disconnected."""
     if outcome == "client_left":
         return None
     if outcome == "ok" or begun:
@@ -205,7 +205,7 @@ def _status(exchange: Exchange, outcome: str, last: LastStep | None, *, begun: b
 
 
 def attempts_of(exchange: Exchange) -> list[AttemptRecord]:
-    """Return the records of all attempts that have ended, each made once, after its step."""
+    """Return the records of all finished attempts, each made once, after its step."""
     made = exchange.recorded
     while len(made) < len(exchange.outcomes):
         made.append(attempt_of(exchange, len(made)))
@@ -243,7 +243,7 @@ def tier_label(exchange: Exchange) -> str:
 
 
 def _wrong(exchange: Exchange, outcome: Outcome) -> str:
-    """Say what was wrong with an attempt, without a word of a client's or a model's text."""
+    """Say what was wrong with an attempt, without any text of the client or the model."""
     match outcome.verdict:
         case InvalidToolCall(failures=failures):
             offered = exchange.request.offered
@@ -262,7 +262,7 @@ def _wrong(exchange: Exchange, outcome: Outcome) -> str:
             return "only our own words"
         case Failure(error=ProxyError() as error):
             return error.code or ""
-        case Failure(kind="unreachable", message=message):  # why, in our own words
+        case Failure(kind="unreachable", message=message):  # the reason, in our own words
             return message
         case Failure(message=message, body=body) if outcome.verdict.reason == "server_error":
             return error_class(message, body)
@@ -270,10 +270,10 @@ def _wrong(exchange: Exchange, outcome: Outcome) -> str:
 
 
 def _refused_for(outcome: str, attempts: Collection[AttemptRecord]) -> str:
-    """Say why a request ended with an error that is about no reply; "" for other ends.
+    """Say why a request ended with an error that is not about a reply; "" for other ends.
 
-    The error's type says it, but for two: LiteLLM was out of reach, or the proxy stopped; and no
-    tier was called, because of what the last one says.
+    The error's type says it, with two exceptions: LiteLLM was unreachable, or the proxy stopped;
+    and no tier was called, for the reason in the last attempt.
     """
     if outcome in ("ok", "client_left", "client_error"):
         return ""
@@ -293,10 +293,10 @@ def _refused_for(outcome: str, attempts: Collection[AttemptRecord]) -> str:
 def incidents_of(exchange: Exchange, index: int) -> tuple[Incident, ...]:
     """Return an attempt's incidents. A loop that was broken before is marked ``again``.
 
-    A tool is named only if it was offered, because any other name is a model's text.
+    A tool is named only if it was offered, because any other name is the model's text.
     """
     outcome = exchange.outcomes[index]
-    if not outcome.remarks.incidents or outcome.reason == "client_left":  # nobody judged it
+    if not outcome.remarks.incidents or outcome.reason == "client_left":  # never judged
         return ()
     offered = exchange.request.offered
     broken = {
@@ -322,7 +322,7 @@ def _name(incident: Incident) -> tuple[str, tuple[str, ...], object]:
 def _calls(
     outcome: Outcome, incidents: Iterable[Incident], offered: Collection[str]
 ) -> Mapping[str, int]:
-    """Return how many calls the model made, by tool, wrong ones and those in text included."""
+    """Return the number of calls per tool, including wrong ones and those in text."""
     names: Iterable[str] = outcome.remarks.calls
     if not names and outcome.reply is not None:
         choices = outcome.reply.choices.values()
@@ -331,12 +331,12 @@ def _calls(
     if not names and not wrong:
         return {}
     made = Counter(tool_label(name, offered) for name in names)
-    # A call that could not be read at all is among the wrong ones alone.
+    # A call that could not be parsed at all is among the wrong ones only.
     return made | Counter(tool_label(name, offered) for name in wrong)
 
 
 def tool_label(name: str | None, offered: Collection[str]) -> str:
-    """Return the tool's name; ``other`` if it was not offered: then it is a model's text."""
+    """Return a tool's name; ``other`` if it was not offered, because it is the model's text."""
     name = (name or "")[:MOST_NAME]
     return name if name and name in offered else OTHER
 
@@ -345,13 +345,13 @@ def tool_label(name: str | None, offered: Collection[str]) -> str:
 
 
 def _way(exchange: Exchange, delivered: Outcome, *, as_text: bool) -> str:
-    """Return which of ``WAYS`` a delivered reply belongs to. ``as_text``: it may hold a call."""
+    """Return a delivered reply's way (one of ``WAYS``). ``as_text``: it may hold a call."""
     attempts, verdict = exchange.attempts, delivered.verdict
     bad_call = isinstance(verdict, InvalidToolCall) and not verdict.doubt
-    # A bad call, nothing, our own words, or a call that stayed text.
+    # A bad call, an empty reply, our own words, or a call that stayed text.
     if as_text or bad_call or reason_of(verdict) == "empty_response":
         return BROKEN
-    # A sole attempt has a reason, too, if an earlier exchange's second opinion confirmed its call.
+    # A single attempt can have a reason: an earlier exchange's second opinion confirmed its call.
     failed = [attempt for attempt in attempts if attempt.reason] if len(attempts) > 1 else []
     if any(not is_doubt(attempt.verdict) for attempt in failed):
         same = all(attempt.tier == exchange.tier for attempt in failed)
@@ -365,9 +365,9 @@ def _way(exchange: Exchange, delivered: Outcome, *, as_text: bool) -> str:
 
 
 def _is_call_as_text(exchange: Exchange, delivered: Outcome) -> bool:
-    """Whether the delivered text may hold a call, and nothing has shown that it is an answer.
+    """Whether the delivered text may hold a call, and nothing proves that it is an answer.
 
-    That the model gave the same text again shows nothing.
+    The same text from the model again proves nothing.
     """
     if _doubts_text(delivered) or delivered.remarks.call_as_text:
         return True

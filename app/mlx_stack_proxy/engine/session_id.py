@@ -1,4 +1,4 @@
-"""Finds to which session a request belongs (docs/budgets.md has the order of the sources).
+"""Determines a request's session (docs/budgets.md has the order of the sources).
 
 A client may name its session in a header or a field of the body. If it doesn't, the session is
 derived from the beginning of the conversation, without the times, paths and ids in it. Only a hash
@@ -39,7 +39,7 @@ _CODEX = ("session-id", "session_id", "thread-id", "conversation_id")
 _LAST_NAME = re.compile(r"(?<![A-Za-z0-9_.:-])[A-Za-z0-9_.:-]++$")
 _MAX_LENGTH = 512
 _KNOWN_KEYS = 256
-DIGITS = 32  # of a session's hash without its key's
+DIGITS = 32  # of a session's hash, without those of its key
 _MAX_USER_ID = 4_096  # characters; a longer user id is not searched for a session
 
 
@@ -47,8 +47,8 @@ class SessionId(Struct, frozen=True):
     """A request's session."""
 
     source: str  # where the name came from: a header, a field of the body, or "derived"
-    hash: str  # the session's name as hex digest, which is stored and logged
-    budget_hash: str  # the session whose budget is spent: a sub-agent's parent, if it names one
+    hash: str  # the hex digest of the session's name
+    budget_hash: str  # the session whose budget is charged: a sub-agent's parent, if it names one
 
     @property
     def derived(self) -> bool:
@@ -69,8 +69,8 @@ def identify(
     """Return the session of a request.
 
     ``headers``: names in lower case. ``body``: as the client sent it. ``owner``: keeps the sessions
-    of different API keys apart; "" if keys are not distinguished. ``messages``: the request's
-    messages. ``named``: the session that the dialect names; only our own header is stronger.
+    of different API keys apart; "" if keys are not distinguished. ``messages``: the request's.
+    ``named``: the session that the dialect names; only our own header takes precedence.
     """
     if named is not None and not _usable(headers.get("x-mlx-stack-session")):
         session_hash = digest(owner, named.name)
@@ -93,9 +93,9 @@ def identify(
 
 
 def digest(owner: str, name: str) -> str:
-    """Return the stored form of a session's name: 128 bits as hex, then 32 bits of its key, if any.
+    """Return a session's stored name: 128 bits of hash as hex, then 32 bits of its key's, if any.
 
-    ``owner``: the API key. Its digits let the store tell the sessions of one key from another's.
+    ``owner``: the API key. Its digits let the store tell the sessions of different keys apart.
     """
     data = f"{owner}\0{name}".encode("utf-8", "surrogatepass")
     return blake2b(data, digest_size=16).hexdigest() + (_key_digits(owner) if owner else "")
@@ -107,10 +107,10 @@ def _key_digits(owner: str) -> str:
 
 
 def busiest_key(names: Sequence[str]) -> Sequence[str]:
-    """Return the older half of those names whose API key has the most of them.
+    """Return the older half of the names whose API key has the most of them.
 
-    ``names``: sessions' hashes, the oldest first. What bounds a number of sessions takes from
-    these, so that no key pushes out another's. If no key has two, return all.
+    ``names``: sessions' hashes, the oldest first. A bounded cache evicts these, so that no key
+    displaces another's sessions. If no key has two, return all.
     """
     by_key: dict[str, list[str]] = {}
     for name in names:
@@ -200,8 +200,8 @@ _DATE = (  # in words
     r",?[ -]\d{4}\b"
 )
 _PATH = r"[^\s\"'`<>)]*"
-# Parts of a prompt that change from one run of the same agent to the next: ids, times, dates,
-# paths. Grouped by their first character, because most characters of a text begin none of them.
+# Parts of a prompt that differ between runs of the same agent: ids, times, dates, paths. Grouped by
+# their first character, because most characters of a text begin none of them.
 _OF_HEX_DIGITS = (  # uuid
     r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
     r"|(?<![0-9A-Za-z])[0-9a-fA-F]{32}(?![0-9A-Za-z])"
@@ -214,7 +214,7 @@ _OF_DIGITS = "|".join(
         r"\d{4}年\d{1,2}月\d{1,2}日",
         r"\d{1,2}[./]\d{1,2}[./]\d{2,4}",
         r"(?<!-)\d{1,2}-\d{1,2}-\d{4}(?![\d-])",
-        # Seconds since 1970 of the years 2020 to 2033, or thousandths and less of them.
+        # Seconds since 1970 in the years 2020 to 2033, or milli-, micro- or nanoseconds.
         r"(?<!\.)1[6-9]\d{8}(?:\d{3}){0,3}(?:\.\d+)?(?!\d)",
         _TIME,
         r"(?:1[0-2]|[1-9])\s?(?:[AaPp][Mm]\b|[ap]\.m\.)",
@@ -223,7 +223,7 @@ _OF_DIGITS = "|".join(
 )
 _OF_NAMES = (
     rf"(?:{_WEEKDAY},? )?(?:{_TIME}|{_DATE}"
-    rf"|{_MONTH} {{1,2}}\d{{1,2}} {_TIME}(?: [A-Z]{{3,4}})? \d{{4}}\b)"  # as `date` writes it
+    rf"|{_MONTH} {{1,2}}\d{{1,2}} {_TIME}(?: [A-Z]{{3,4}})? \d{{4}}\b)"  # the format of `date`
 )
 _VOLATILE = re.compile(
     rf"(?=[0-9a-fA-F])(?:{_OF_HEX_DIGITS})"
@@ -232,9 +232,9 @@ _VOLATILE = re.compile(
     rf"|(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm|run/user)/{_PATH}"
     rf"|[A-Za-z]:(?:[\\/]+[^\s\\/\"'`<>)]+){{0,8}}?[\\/]+[Tt][Ee]?[Mm][Pp][\\/]+{_PATH}"
 )
-_MAX_STEADIED = 64_000  # characters of a text; the text after them counts unchanged
+_MAX_STEADIED = 64_000  # characters of a text; the rest counts unchanged
 _KNOWN_TEXTS = 512
-# By a text's hash: the digest of the text without its volatile parts.
+# The digest of each text without its volatile parts, by the text's hash.
 _steady: Recent[int, bytes] = Recent(_KNOWN_TEXTS)
 
 
@@ -242,7 +242,7 @@ def _steady_digest(text: str) -> bytes:
     """Return a digest of a text without its volatile parts."""
     text_hash = hash(text)
     steady_digest = _steady.get(text_hash)
-    if steady_digest is None:  # rare, because an agent sends the same prompt with every turn
+    if steady_digest is None:  # rare, because an agent sends the same prompt every turn
         steady = _VOLATILE.sub("\0", text[:_MAX_STEADIED]) + text[_MAX_STEADIED:]
         steady_digest = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
         _steady[text_hash] = steady_digest
@@ -250,7 +250,7 @@ def _steady_digest(text: str) -> bytes:
 
 
 def _derived(messages: Sequence[Any], key: str) -> str:
-    """Derive a session's name from ``key``, the user's first message and the system's before it."""
+    """Derive a session's name from ``key``, the first user message and the system's before it."""
     hasher = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16)
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None

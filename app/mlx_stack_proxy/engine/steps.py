@@ -1,4 +1,4 @@
-"""The steps that can follow an attempt. ``next_step.py`` decides; ``driver.py`` carries out."""
+"""The steps that can follow an attempt: ``next_step.py`` decides, ``driver.py`` executes."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ class Start(Struct, frozen=True):
     """The tier on which an exchange starts."""
 
     tier: str
-    reason: str = ""  # why the tier isn't the route's first; "" if it is, or needs no reason
+    reason: str = ""  # why it isn't the route's first tier; "" if it is, or needs no reason
     stays: bool = False  # the exchange may use no other tier
-    guided: bool = False  # send a schema in which the model can write only a valid reply
+    guided: bool = False  # send a schema that only allows a valid reply
 
 
 @lru_cache(maxsize=64)
 def start_on(tier: str) -> Start:
-    """Return the plain start on a tier, the same object each time."""
+    """Return the plain start on a tier; cached."""
     return Start(tier)
 
 
 class Deliver(Struct, frozen=True):
-    """Deliver the newest attempt's reply: what the gate holds goes out."""
+    """Deliver the newest attempt's reply, including what the gate holds."""
 
 
 class DeliverEarlier(Struct, frozen=True):
-    """Deliver an earlier attempt's reply, which was doubted, because no better reply came."""
+    """Deliver an earlier attempt's doubted reply, because there is no better one."""
 
     index: int  # of the earlier attempt's outcome
 
@@ -38,21 +38,21 @@ class Retry(Struct, frozen=True):
     """Try again on the same tier."""
 
     reason: str
-    number: int  # counts the retries for this reason on this tier, from 1
+    number: int  # counts this reason's retries on this tier, from 1
     correct: bool = False  # tell the model what was wrong
     last: bool = False  # the last retry for this reason on this tier
-    hint: str = ""  # a sentence to add at the end of the request
+    hint: str = ""  # a sentence to append to the request
     hint_in_tool_result: bool = False  # from now on put our words into a tool result on this tier
-    strict: bool = False  # from now on write messages as a strict chat template takes them
+    strict: bool = False  # from now on rewrite messages for a strict chat template
     after: float = 0.0  # seconds to wait; the driver adds up to `rules.JITTER` of them
-    guided: bool = False  # as in :class:`Start`
-    warmer: bool = False  # raise the temperature more than a retry does anyway
+    guided: bool = False  # see :class:`Start`
+    warmer: bool = False  # raise the temperature more than other retries
     plain: bool = False  # without any words of ours
-    most_output: int = 0  # tokens of output to ask for at most on this tier; 0: no such limit
+    most_output: int = 0  # limit on output tokens on this tier; 0: none
 
 
 class Move(Struct, frozen=True):
-    """Escalate to another tier. ``hint``, ``correct`` and ``guided`` are as in :class:`Retry`."""
+    """Escalate to another tier. For ``hint``, ``correct``, ``guided`` see :class:`Retry`."""
 
     tier: str
     reason: str
@@ -62,7 +62,7 @@ class Move(Struct, frozen=True):
 
 
 class PassOn(Struct, frozen=True):
-    """Send upstream's own answer to the client as it came, because it refuses the client's request.
+    """Send upstream's answer to the client unchanged, because it refuses the client's request.
 
     In a stream that has begun, and in other dialects, an error with the same message goes out.
     """
@@ -73,7 +73,7 @@ class PassOn(Struct, frozen=True):
 
 
 class Fail(Struct, frozen=True):
-    """Send the client this error: as the response, or in the stream if one has begun."""
+    """Send the client this error, as the response or in a stream that has begun."""
 
     error: ProxyError
 
@@ -83,7 +83,7 @@ LastStep = Deliver | DeliverEarlier | PassOn | Fail
 
 
 def outcome_of(step: LastStep) -> str:
-    """Return a last step's result as one word for metrics, counters and log."""
+    """Return the result of a last step as one word for metrics, counters and log."""
     match step:
         case Deliver() | DeliverEarlier():
             return "ok"

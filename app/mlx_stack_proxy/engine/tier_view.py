@@ -1,4 +1,4 @@
-"""What is known of the tiers at one moment, and whether a tier can take a request (pure rules)."""
+"""A snapshot of the tiers' states, and whether a tier can take a request (pure rules)."""
 
 from __future__ import annotations
 
@@ -17,31 +17,30 @@ ABILITIES = ("tools", "images", "response_format")
 
 
 class TierView(Struct, frozen=True):
-    """What is known at one moment of the tiers, besides their settings, and of a request's way."""
+    """The tiers' states at one moment, apart from their settings, as seen by one request."""
 
-    # Degraded tiers that requests skip, with the end of their cool-down (s since the epoch).
+    # Degraded tiers that requests skip, with the end of their cool-down (seconds since 1970).
     passed_over: Mapping[str, float] = {}
     windows: Mapping[str, int] = {}  # in tokens, learned from errors
-    # Abilities (of `ABILITIES`) that a tier lacks, learned from errors.
+    # Features (of `ABILITIES`) that a tier lacks, learned from errors.
     lacks: Mapping[str, frozenset[str]] = {}
-    # Tiers that this request may not enter now: their budget or the cloud's cap is used up, or
-    # their queue is full and the request should not wait for them.
+    # Tiers that this request may not use now: their budget or the cloud's cap is used up, or their
+    # queue is full and the request should not wait.
     closed: frozenset[str] = frozenset()
     # Tiers that have answered, failed at most once since, and aren't degraded.
     proven: frozenset[str] = frozenset()
-    # Whether a tier's last guided reply obeyed its schema; tiers of which nothing is known are left
-    # out.
+    # Whether a tier's last guided reply obeyed its schema; absent if unknown.
     guided: Mapping[str, bool] = {}
-    # Tiers whose chat template takes system messages and images in few places, learned from errors.
+    # Tiers whose chat template accepts system messages and images in few places, by their errors.
     strict: frozenset[str] = frozenset()
-    # Known when an exchange begins, for the stages that choose its first tier.
-    sticky: str | None = None  # the tier to which its session was escalated before
+    # Set when an exchange begins, for the stages that choose its first tier.
+    sticky: str | None = None  # the tier to which the session was escalated before
     over_budget: bool = False  # a budget is used up, and ``policy: escalate`` wants a cheaper tier
-    over_budget_on: frozenset[str] = frozenset()  # the same, for tiers whose own budget is used up
+    over_budget_on: frozenset[str] = frozenset()  # the same for tiers whose own budget is used up
     memory_is_short: bool = False  # and has been for long enough
 
     def without(self, tiers: Iterable[str]) -> TierView:
-        """Return the same view with these tiers closed, too."""
+        """Return this view with more tiers closed."""
         return replace(self, closed=self.closed.union(tiers))
 
 
@@ -52,14 +51,14 @@ def may_escalate(exchange: Exchange, settings: Settings) -> bool:
 
 
 def window(tier: str, settings: Settings, view: TierView) -> int:
-    """Return a tier's context window in tokens: the setting, or what its errors said if smaller."""
+    """Return a tier's context window in tokens: the setting, or a smaller one from its errors."""
     tier_settings = settings.tiers.get(tier)
     configured = tier_settings.context_window if tier_settings is not None else 0
     return min(configured, view.windows.get(tier, configured))
 
 
 def fits(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
-    """Whether a tier has the window and the abilities that a request needs."""
+    """Whether a tier has the window and the features that a request needs."""
     return has_room(tier, request, settings, view) and able(tier, request, settings, view)
 
 
@@ -69,7 +68,7 @@ def has_room(tier: str, request: Request, settings: Settings, view: TierView) ->
 
 
 def needs(request: Request) -> frozenset[str]:
-    """Return the abilities (of :data:`ABILITIES`) that a request asks of a model."""
+    """Return the features (of :data:`ABILITIES`) that a request needs."""
     abilities = set()
     if request.tools and request.body.get("tool_choice") != "none":
         abilities.add("tools")
@@ -81,11 +80,11 @@ def needs(request: Request) -> frozenset[str]:
 
 
 def able(tier: str, request: Request, settings: Settings, view: TierView) -> bool:
-    """Whether a tier has the abilities that a request needs."""
+    """Whether a tier has the features that a request needs."""
     config = settings.tiers[tier]
     learned = view.lacks.get(tier)
     if not learned and False not in (config.tools, config.images, config.response_format):
-        return True  # the usual case, without a look at the request
+        return True  # the usual case, decided without reading the request
     lacks = {ability for ability in ABILITIES if getattr(config, ability) is False}
     lacks |= {ability for ability in learned or () if getattr(config, ability) == "auto"}
     return needs(request).isdisjoint(lacks)

@@ -1,14 +1,14 @@
 """LiteLLM over HTTP: the only module that imports aiohttp.
 
-A server closes a connection that was idle for too long, and may do so just when we send the next
-request on it. Four rules keep that from the client:
+A server closes a connection that was idle for too long, and may do so just as we send the next
+request on it. Four rules hide that from the client:
 
-- We keep an idle connection for a shorter time than usual servers do (``IDLE_SECONDS``).
-- We don't reuse a connection that the server has closed, or written to, while it was idle.
-- We send a request once more if it could not be written to its end: no server can have acted on it.
-- We don't resend a request that was written to its end, because the server may have acted on it.
-  RFC 9110, 9.2.2 allows that once where doing it twice changes nothing: aiohttp does so for
-  idempotent methods, and we for embeddings (``repeatable``).
+- We close idle connections earlier than common servers do (``IDLE_SECONDS``).
+- We don't reuse a connection that the server closed, or wrote to, while it was idle.
+- We resend a request once if it was not written completely: no server can have acted on it.
+- We don't resend a request that was written completely, because the server may have acted on it.
+  RFC 9110, 9.2.2 allows that once for idempotent requests: aiohttp resends idempotent methods, and
+  we resend embeddings (``repeatable``).
 
 Redirects are not followed; cookies and the environment's proxies are not used. aiohttp's errors
 become :class:`UpstreamError` here.
@@ -38,22 +38,22 @@ from .headers import RawHeaders
 from .reachability import Reachability
 
 CHAT_PATH = "/v1/chat/completions"
-CALL_ID = "x-litellm-call-id"  # LiteLLM takes this id over, up to 256 characters, and returns it
+CALL_ID = "x-litellm-call-id"  # LiteLLM adopts this id, up to 256 characters, and returns it
 LIVENESS_PATH = "/health/liveliness"  # as LiteLLM spells it
-# The headers of every chat completion about its body and the answers that it accepts.
+# The headers of every chat completion for its body and the accepted answers.
 CHAT_HEADERS: RawHeaders = [
     (b"content-type", b"application/json"),
     (b"accept", b"text/event-stream, application/json"),
     (b"accept-encoding", b"identity"),
 ]
-# Headers that aiohttp would add if a request lacks them; it must not.
+# Headers that aiohttp must not add to a request that lacks them.
 _AUTOMATIC = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-# Transfer codings of an answer that we can read; with any other the body would be garbage.
+# Transfer codings of an answer that we can decode.
 _UNDERSTOOD = (b"", b"chunked")
 _TARGET = re.compile(r"[!-~]{0,65536}")
 CONNECT_SECONDS = 5.0
-HEALTH_SECONDS = 3.0  # for a server's answer when it is asked whether it is alive
-# To one server. A tier has its own limit, `max_concurrency`; pass-through requests have only this.
+HEALTH_SECONDS = 3.0  # for the answer to a health check
+# Per server. A tier has its own limit, `max_concurrency`; pass-through requests have only this.
 MAX_CONNECTIONS = 4096
 IDLE_SECONDS = 3.0  # uvicorn, under which LiteLLM runs, closes an idle connection after 5 s
 DRAIN_SECONDS = 1.0
@@ -77,11 +77,11 @@ Health = Literal["well", "unwell", "silent", "gone"]
 
 
 class BadTarget(ValueError):
-    """A path and query that no URL can hold: too long, or with bytes that a URL must not have."""
+    """A path and query that are no part of a URL: too long, or with forbidden bytes."""
 
 
 class Response:
-    """An upstream answer whose body is still to be read. The caller must close it."""
+    """An upstream answer whose body is not read yet. The caller must close it."""
 
     __slots__ = ("_next", "_response", "headers", "status")
 
@@ -109,14 +109,14 @@ class Response:
         self._next = tapped
 
     async def next_bytes(self) -> bytes:
-        """Return the next bytes of the body; b"" at its end. Raises :class:`UpstreamError`."""
+        """Return the next bytes of the body; b"" at the end. Raises :class:`UpstreamError`."""
         try:
             return await self._next()
         except _FAILURES as error:
             raise translated(error) from error
 
     async def read(self, limit: int = MAX_BODY, *, cut: bool = False) -> bytes:
-        """Return the body. Raises :class:`UpstreamError`, also if it has over ``limit`` bytes.
+        """Return the body. Raises :class:`UpstreamError`, also if it exceeds ``limit`` bytes.
 
         With ``cut``, return the first ``limit`` bytes of a longer body instead.
         """
@@ -130,7 +130,7 @@ class Response:
         return bytes(body)
 
     async def drain(self) -> None:
-        """Read the little that is left, so that the connection can serve the next request."""
+        """Read the short rest of the body, so that the connection can be reused."""
         if self._response.content.at_eof():
             return
         with suppress(UpstreamError, TimeoutError):
@@ -139,14 +139,14 @@ class Response:
                     pass
 
     async def aclose(self) -> None:
-        """Give the connection back, or close it if the body was not read to its end."""
+        """Release the connection, or close it if the body was not read completely."""
         with suppress(*_FAILURES):
             self._response.release()
             await self._response.wait_for_close()
 
 
 class _Connector(aiohttp.TCPConnector):
-    """aiohttp's connector, without idle connections that the server has closed or written to."""
+    """aiohttp's connector without idle connections that the server has closed or written to."""
 
     async def _get(self, key: Any, traces: Any) -> Connection | None:
         while (connection := await super()._get(key, traces)) is not None:
@@ -157,7 +157,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _has_news(connection: Connection) -> bool:
-    """Whether an idle connection has bytes, or an end, that the event loop has not seen yet."""
+    """Whether an idle connection has data or an end of file that the event loop has not seen."""
     transport = connection.transport
     socket = transport.get_extra_info("socket") if transport is not None else None
     if socket is None:
@@ -172,7 +172,7 @@ class Upstream:
 
     def __init__(self, settings: UpstreamSettings) -> None:
         url, base_url = URL(settings.base_url), settings.base_url
-        self._basic = ""  # of the URL's user, where a request has no key; aiohttp refuses both
+        self._basic = ""  # the URL's credentials, for requests without a key; aiohttp refuses both
         if url.user or url.password:
             credentials = f"{url.user or ''}:{url.password or ''}".encode()
             self._basic = f"Basic {b64encode(credentials).decode()}"
@@ -182,7 +182,7 @@ class Upstream:
         self.reach = Reachability(partial(self.is_alive, HEALTH_SECONDS))
 
     def _open(self) -> aiohttp.ClientSession:
-        """Return the session; made at first use, because it belongs to the running event loop."""
+        """Return the session, created on first use because it belongs to the running event loop."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=_Connector(limit=MAX_CONNECTIONS, keepalive_timeout=IDLE_SECONDS),
@@ -204,7 +204,7 @@ class Upstream:
         call_id: str | None = None,
         repeatable: bool = False,
     ) -> Response:
-        """Send a request; return the answer as soon as its headers are there.
+        """Send a request; return the answer once its headers have arrived.
 
         ``target``: path and query. ``call_id``: the call's id in LiteLLM's logs. ``repeatable``:
         it does no harm if the server acts on it twice. Raises :class:`UpstreamError`,
@@ -222,7 +222,7 @@ class Upstream:
             sent = self._send_request(method, url, header_map, content, repeatable)
             response = Response(await sent)
         except (aiohttp.ClientError, OSError) as error:
-            # In a variable, the error and this frame would refer to each other: test_garbage.py.
+            # A variable would make the error and this frame refer to each other: test_garbage.py.
             raise self._failure(error) from error
         if self.reach.why:
             self.reach.answered()
@@ -234,7 +234,7 @@ class Upstream:
     async def fetch(
         self, method: str, target: str, headers: RawHeaders, content: bytes | None = None
     ) -> tuple[int, bytes]:
-        """Send a request; return status and body of the answer. Raises as :meth:`send`."""
+        """Send a request; return the answer's status and body. Raises like :meth:`send`."""
         response = await self.send(method, target, headers, content)
         try:
             return response.status, await response.read()
@@ -255,7 +255,7 @@ class Upstream:
         content: bytes | None,
         repeatable: bool,
     ) -> aiohttp.ClientResponse:
-        """Send a request, and once more if it can't have arrived whole, or is repeatable."""
+        """Send a request; resend it once if it was not written completely, or is repeatable."""
         request = partial(self._open().request, method, url, headers=headers, allow_redirects=False)
         upload = aiohttp.UploadTracker()
         try:
@@ -268,16 +268,16 @@ class Upstream:
         return await request(data=content or None)
 
     async def answers(self, url: str, seconds: float) -> bool:
-        """Whether something at ``url`` answers within ``seconds``, whatever it says."""
+        """Whether there is any answer at ``url`` within ``seconds``."""
         return await self.health(url, seconds) in ("well", "unwell")
 
     async def health(self, url: str, seconds: float) -> Health:
-        """Ask a server how it is. "unwell": a 5xx; "silent": no answer; "gone": no connection."""
+        """Check a server's health. "unwell": a 5xx; "silent": no answer; "gone": no connection."""
         try:
             async with asyncio.timeout(seconds):
                 async with self._open().get(url, allow_redirects=False) as response:
                     return "well" if response.status < 500 else "unwell"
-        except ValueError:  # an impossible port or host
+        except ValueError:  # an invalid port or host
             return "silent"
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             return "gone" if translated(error).unreachable else "silent"
@@ -293,7 +293,7 @@ class Upstream:
 
 
 def _is_written(upload: aiohttp.UploadTracker) -> bool:
-    """Whether a failed request was handed to the operating system whole."""
+    """Whether a failed request was completely handed to the operating system."""
     written = upload.upload_complete
     return written.done() and written.exception() is None
 
@@ -318,7 +318,7 @@ def _unconnected(error: Exception, cause: BaseException) -> str:
 def translated(error: Exception) -> UpstreamError:
     """Turn an error of aiohttp or the system into an :class:`UpstreamError`."""
     cause = error.__cause__ or error
-    # aiohttp keeps its errors; a traceback would keep the whole request alive, too.
+    # aiohttp keeps its errors; their tracebacks would keep the whole request alive.
     error.__traceback__ = cause.__traceback__ = None
     if isinstance(error, (aiohttp.ClientConnectorError, ConnectionRefusedError)):
         return UpstreamError(_unconnected(error, cause), unreachable=True)
@@ -326,7 +326,7 @@ def translated(error: Exception) -> UpstreamError:
         return UpstreamError("the connection was closed before an answer came")
     if isinstance(error, aiohttp.ServerTimeoutError):
         return UpstreamError("no connection within the time limit", unreachable=True)
-    # aiohttp raises RuntimeError if the connection closed while nobody waited for the body.
+    # aiohttp raises RuntimeError if the connection closed while nothing was reading the body.
     if isinstance(error, (aiohttp.ClientPayloadError, RuntimeError)):
         return UpstreamError("the connection broke off inside the answer")
     return UpstreamError(f"the connection failed ({type(cause).__name__})")

@@ -1,4 +1,4 @@
-"""Interprets LiteLLM's answers: whose fault an error is, by its status and ``wordings.py``."""
+"""Interprets LiteLLM's answers: who is at fault for an error, by status and ``wordings.py``."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from .wordings import (
 
 _ABOUT_ABILITIES = frozenset({400, 415, 422, 500, 501})
 _RETRYABLE = frozenset({408, 409, 425, 429})
-# Whose fault a refusal is, by whether it may be the client's and whether it may be ours.
+# Who is at fault for a refusal, by whether it may be the client and whether it may be us.
 _FAULTS: Mapping[tuple[bool, bool], Fault] = {
     (True, False): "client",
     (False, True): "ours",
     (True, True): "client_or_ours",
 }
 _MAX_QUOTED = 300
-# LiteLLM and clouds quote API keys in their errors; these are not passed on.
+# LiteLLM and clouds quote API keys in errors, which are not passed on.
 _SECRET = re.compile(r"\bsk-[\w-]{4,}|(?<=[Bb]earer )\S+")
 
 
 def _fields_of(body: bytes) -> tuple[int | None, bool]:
-    """Return the window that an error has as a field, and whether its code speaks of an overflow.
+    """Return the window from an error's field, and whether the error's code is an overflow's.
 
-    A client's words that the error quotes are never in these fields.
+    These fields never quote the client.
     """
     error = error_in(body)
     window = error.get("n_ctx")  # llama.cpp
@@ -62,18 +62,18 @@ def failure_of_status(
     needs: frozenset[str],
     speaks_after_result: bool = False,
 ) -> Failure | InvalidToolCall:
-    """Return the failure that an answer reports, of status 300 and above.
+    """Return the failure in an answer of status 300 or above.
 
     ``our_key``: the API key was ours. ``our_choice``: we chose the model. If so, an answer about
-    the key or the model is the tier's failure, not the client's. ``needs``: the abilities that the
-    request asks for (``tier_view.needs``), one of which the model may lack.
-    ``speaks_after_result``: our words stood after a tool result, where a strict chat template
-    takes none.
+    the key or the model is the tier's failure, not the client's. ``needs``: the features that the
+    request needs (``tier_view.needs``), one of which the model may lack.
+    ``speaks_after_result``: our words followed a tool result, where a strict chat template
+    refuses them.
     """
     message = quoted_error(body) or f"status {status}"
     text = body[:MAX_READ].decode("utf-8", "replace")
     failure = Failure("server_error", message, status=status, headers=headers, body=body)
-    if status != 429 and is_overflow(text):  # a rate limit speaks of tokens, too
+    if status != 429 and is_overflow(text):  # a rate limit mentions tokens, too
         window, coded = _fields_of(body)
         return replace(
             failure,
@@ -85,7 +85,7 @@ def failure_of_status(
     if status in _ABOUT_ABILITIES and "tools" in needs and OF_REPLY.search(text.lower()):
         return _unread_call(text)
     failure = replace(failure, message=_with(status, message), retry_after=_retry_after(headers))
-    if status < 400:  # a redirect, to https or to another path than in `upstream.base_url`
+    if status < 400:  # to https, or to another path than that of `upstream.base_url`
         sentence = _with(status, "a redirect, and none is followed")
         return replace(failure, message=sentence, final=True)
     if status in (401, 403) or WRONG_KEY in text:  # LiteLLM's message may quote the key
@@ -102,7 +102,7 @@ def _with_fault(
     our_choice: bool,
     speaks_after_result: bool,
 ) -> Failure:
-    """Return the failure with whose fault it is, by its status and its words in lower case."""
+    """Return the failure with who is at fault, by its status and its text in lower case."""
     status = failure.status or 0
     place = "images" in needs and OF_IMAGE_PLACE.search(message) is not None
     about_abilities = status in _ABOUT_ABILITIES and not place
@@ -113,7 +113,7 @@ def _with_fault(
     about_ours = speaks_after_result and not lacks and _is_about_messages(status, message)
     client_fault = not our_choice if final else status < 500 and status not in _RETRYABLE
     own = status in (*_ABOUT_ABILITIES, 404) and (place or SERVERS_OWN.search(message) is not None)
-    if about_ours and OF_TEMPLATE.search(message):  # otherwise the client may be to blame
+    if about_ours and OF_TEMPLATE.search(message):  # otherwise the client may be at fault
         client_fault = False
     elif own and not final:
         return replace(failure, kind="refused")
@@ -125,7 +125,7 @@ def _with_fault(
 
 
 def _unread_call(text: str) -> InvalidToolCall:
-    """Return the verdict on a tool call of the model's that its server could not read."""
+    """Return the verdict on a tool call that the model's server could not parse."""
     found = DETAIL.search(quoted_error(text.encode()) or text)
     detail = f": {_one_line(found[1])}" if found else ""
     error = f"the tool call could not be read{detail}"
@@ -137,9 +137,9 @@ def _with(status: int, message: str) -> str:
 
 
 def _is_about_messages(status: int, message: str) -> bool:
-    """Whether an answer may be about the messages of the request.
+    """Whether an answer may be about the request's messages.
 
-    mlx-lm says so with 404, llama.cpp with 500, others with 400 or 422.
+    mlx-lm uses 404 for these, llama.cpp 500, others 400 or 422.
     """
     if UNKNOWN_MODEL.search(message):
         return False
@@ -149,9 +149,9 @@ def _is_about_messages(status: int, message: str) -> bool:
 def completion_in(
     body: bytes, *, speaks_after_result: bool = False, tools: bool = False
 ) -> dict[str, Any] | Failure | InvalidToolCall:
-    """Return the chat completion in a whole answer of status 200, or the failure in it.
+    """Return the chat completion in an answer of status 200, or the failure in it.
 
-    ``speaks_after_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
+    ``speaks_after_result``: see :func:`failure_of_status`. ``tools``: tools were offered.
     """
     try:
         completion, _ = decode(body, huge=True)
@@ -173,9 +173,9 @@ def repetition_inside(error_text: str) -> LoopDetected | None:
 def failure_inside(
     error_text: str, *, speaks_after_result: bool = False, tools: bool = False
 ) -> Failure | InvalidToolCall:
-    """Return the failure of an error inside an answer of status 200.
+    """Return the failure for an error in an answer of status 200.
 
-    ``speaks_after_result``: as in :func:`failure_of_status`. ``tools``: tools were offered.
+    ``speaks_after_result``: see :func:`failure_of_status`. ``tools``: tools were offered.
     """
     line = _one_line(error_text)
     if tools and OF_REPLY.search(error_text[:MAX_READ].lower()):
@@ -189,7 +189,7 @@ def failure_inside(
 
 
 def quoted_error(body: bytes) -> str:
-    """Return the message in an error body, shortened to one line; "" if there is none."""
+    """Return an error body's message, shortened to one line; "" if there is none."""
     try:
         parsed: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -211,7 +211,7 @@ def _retry_after(headers: tuple[tuple[bytes, bytes], ...]) -> float | None:
         if name.lower() == b"retry-after":
             try:
                 seconds = float(value)
-            except ValueError:  # the date form: rare, and only advice
+            except ValueError:  # a date: rare, and only advice
                 return None
             return seconds if 0 <= seconds < 86_400 else None
     return None

@@ -1,11 +1,10 @@
-"""The verdicts: what a stage or the engine can find wrong with an attempt. None means: go on.
+"""The verdicts: what a stage or the engine can find wrong with an attempt; None: nothing.
 
-``next_step.py`` decides by an attempt's verdict what follows. A verdict with ``doubt`` says that
+``next_step.py`` decides by the verdict what follows an attempt. A verdict with ``doubt`` says that
 the reply may well be right; the reply then goes out if a second one is no better.
 
-There is one class of failure, :class:`Failure`. The three others remain because their fields have
-readers that a failure has none for: the words of a loop's hint, the calls of a correction, and the
-end that a cut writes into a reply which is delivered.
+:class:`Failure` is the general class. The three others have fields of their own: a loop's hint, the
+calls to correct, and the finish_reason of a reply that is cut and delivered.
 """
 
 from __future__ import annotations
@@ -34,21 +33,21 @@ FailureKind = (
     FailureReason
     | Literal[
         "unreachable",  # no connection could be made
-        "silent",  # a guess that the model hangs: nothing came, though the server answers
-        "refused",  # the server refuses the request: for whose fault says which words in it
-        "reasoning",  # a limit cut the reply while the model was thinking
+        "silent",  # presumed hang: no output, though the server answers
+        "refused",  # the server refuses the request: `fault` says for whose words
+        "reasoning",  # a limit cut the reply during the reasoning
         "unseen",  # a limit cut the reply, and nearly all that the model wrote is lost
-        "ended",  # nothing came after a tool's result: the model has nothing more to say
-        "parroted",  # all that the reply has is our own words
+        "ended",  # no output after a tool's result: the model has nothing more to say
+        "parroted",  # the reply consists of our own words
         "rejected",  # we refuse the request before an upstream call
-        "tier_rejected",  # the same, but another tier may take the request
+        "tier_rejected",  # the same, but another tier may accept the request
     ]
 )
-# Whose fault a failure is. "model": it wrote a bad reply. "limit": a limit cut its reply.
-# "nobody": it says nothing about the tier's server. "server": for a refusal, the limits of the
-# server's own template or grammar; another server may take the request.
+# Who is at fault. "model": it wrote a bad reply. "limit": a limit cut its reply. "nobody": the
+# failure says nothing about the tier's server. "server": for a refusal, the limits of the server's
+# own template or grammar; another server may accept the request.
 Fault = Literal["model", "limit", "server", "client", "ours", "client_or_ours", "nobody"]
-# The reasons of failures whose kind is none.
+# The failure reasons of kinds that are no reasons themselves.
 _REASONS: Final[dict[str, FailureReason]] = {
     "unreachable": "server_error",
     "silent": "timeout",
@@ -64,15 +63,15 @@ class LoopDetected(Struct, frozen=True):
     """The reply would repeat a loop of turns, or is itself a loop."""
 
     detector: str
-    repeats: int  # how often the pattern came
+    repeats: int  # how often the pattern occurred
     message: str  # a sentence for the client
     hint: str = ""  # a sentence for the model in the next attempt
-    pattern: str = ""  # a digest of what repeats, the same in each round of the loop
-    confirmable: bool = False  # it counts as no loop if a second tier wants the same calls
+    pattern: str = ""  # a digest of the repeating part, equal in each round of the loop
+    confirmable: bool = False  # no loop if a second tier wants the same calls
     confirmed: bool = False  # two tiers wanted the same calls in an earlier request of this run
     calls: tuple[tuple[str, str], ...] = ()  # the reply's calls: name, canonical arguments
     doubt: bool = False  # the reply may well be right: it goes out if no other tier can be asked
-    place: int = 0  # `Turn.place` of the turn after which the reply came
+    place: int = 0  # `Turn.place` of the turn before the reply
 
 
 class CallFailure(Struct, frozen=True):
@@ -83,38 +82,38 @@ class CallFailure(Struct, frozen=True):
     error: str  # a sentence for the model
     choice: int = 0  # the choice's index
     position: int = -1  # the call's position in its choice; -1: the reply as a whole is wrong
-    field: str = ""  # the schema's own name of the wrong field, as `a.b`; "": none is named
+    field: str = ""  # the schema's name of the wrong field, as `a.b`; "": none
 
 
 class InvalidToolCall(Struct, frozen=True):
     """At least one tool call of the reply, or its JSON, is invalid."""
 
     failures: tuple[CallFailure, ...]
-    # The reply may well be right: the model is asked once more, and that reply goes out.
+    # The reply may well be right: the model is asked once more, and its new reply goes out.
     doubt: bool = False
-    # Ask the next tier, without a hint, because the same tier would make the same mistake again.
+    # Ask the next tier, without a hint, because this tier would make the same mistake again.
     ask_next: bool = False
     # The reply as an assistant message, for the error's `last_response`.
     response: dict[str, Any] | None = None
 
     @property
     def doubts_text(self) -> bool:
-        """Whether it is a doubt whether the reply's text holds a call."""
+        """Whether the doubt is whether the reply's text holds a call."""
         return self.doubt and all(failure.position < 0 for failure in self.failures)
 
 
 class Cut(Struct, frozen=True):
-    """Stop generating here, and deliver the reply so far."""
+    """Stop generating, and deliver the reply so far."""
 
     # As in X-MLX-Stack-Truncated; "loop_detected" if `on_break` is `stop`. A reply with too many
-    # calls is never delivered: `Attempt.settle` gives the verdict that says so.
+    # calls is never delivered: `Attempt.settle` returns a failure for it.
     kind: Literal[
         "repeated_tool_calls", "max_output_tokens", "loop_detected", "too_many_calls", "left_open"
     ]
     finish_reason: str
 
 
-# The reply has its finish_reason, but upstream leaves the stream open and sends nothing more: it is
+# The reply has its finish_reason, but upstream keeps the stream open and sends nothing more: it is
 # judged and delivered as if the stream had ended.
 LEFT_OPEN: Final = Cut("left_open", "")
 
@@ -122,50 +121,50 @@ LEFT_OPEN: Final = Cut("left_open", "")
 class Failure(Struct, frozen=True):
     """The attempt brought no good reply.
 
-    The functions of ``upstream_answers.py`` make it of an answer, ``deadlines.py`` of a limit that
-    is reached, the stages of a reply, and :func:`rejected` of our own refusals.
+    ``upstream_answers.py`` makes it from an answer, ``deadlines.py`` from a reached limit, the
+    stages from a reply, and :func:`rejected` from our own refusals.
     """
 
-    kind: FailureKind  # picks the row of ``next_step.py``
+    kind: FailureKind  # selects the row of ``next_step.py``
     message: str  # for the client
     status: int | None = None  # upstream's HTTP status; None: no answer, or an error in a stream
     fault: Fault = "server"
     retry_after: float | None = None  # seconds
-    final: bool = False  # the tier would fail the same way again: no retry
+    final: bool = False  # the tier would fail again in the same way: no retry
     headers: tuple[tuple[bytes, bytes], ...] = ()  # upstream's
     body: bytes = b""  # upstream's
-    lacks: str = ""  # the ability (of `tier_view.ABILITIES`) that the tier says it lacks
-    window: int | None = None  # the context window in tokens that upstream's error names
-    # Tokens of output that an overflow leaves, where only prompt and output together are too large.
+    lacks: str = ""  # the feature (of `tier_view.ABILITIES`) that the tier says it lacks
+    window: int | None = None  # the context window in tokens from upstream's error
+    # Output tokens that fit after an overflow, if only prompt and output together are too large.
     room: int = 0
-    # What upstream's error says in a field of its own; its words may quote a client.
+    # What upstream's error says in a field of its own; its text may quote a client.
     in_field: Literal["window", "overflow", ""] = ""
-    inferred: bool = False  # its words don't say what kind it is
-    error: ProxyError | None = None  # our own refusal, as the client gets it
+    inferred: bool = False  # its text doesn't say what kind it is
+    error: ProxyError | None = None  # our own refusal, for the client
 
     @property
     def reason(self) -> str:
-        """Why the attempt failed, in the words of ``escalate_on``."""
+        """Why the attempt failed, in the terms of ``escalate_on``."""
         return self.error.type if self.error is not None else _REASONS.get(self.kind, self.kind)
 
     @property
     def answered(self) -> bool:
-        """Whether the server gave its reply, which is no good: that is no failure of its tier."""
+        """Whether the server gave a reply, but a bad one, which is no failure of its tier."""
         return self.fault in ("model", "limit")
 
     @property
     def not_taken(self) -> bool:
-        """Whether no server took the request, so that the call has used no tokens."""
+        """Whether no server accepted the request, so that the call used no tokens."""
         return self.kind == "unreachable" or (self.status or 0) >= 400
 
     @property
     def may_be_ours(self) -> bool:
-        """Whether upstream may refuse our words, which stood after a tool's result."""
+        """Whether upstream may refuse our words, which followed a tool's result."""
         return self.fault in ("ours", "client_or_ours")
 
 
 def empty(kind: Literal["empty_response", "ended", "parroted"] = "empty_response") -> Failure:
-    """Return the failure of a reply with neither text nor calls that a client could use."""
+    """Return the failure of a reply with neither text nor calls for a client."""
     return Failure(kind, "an empty reply", status=200, fault="model")
 
 
@@ -186,8 +185,8 @@ Verdict = LoopDetected | InvalidToolCall | Cut | Failure
 def severest(verdicts: list[Verdict]) -> Verdict | None:
     """Return the verdict that counts when several stages judged one reply; None: there is none.
 
-    A sure verdict comes before a doubt, with which the reply may still go out. A loop that a second
-    tier could confirm loses that chance if something else is wrong with the reply, too.
+    A certain verdict outranks a doubt, after which the reply may still go out. A loop that a second
+    tier could confirm loses that chance if anything else is wrong with the reply.
     """
     if not verdicts:
         return None
@@ -199,7 +198,7 @@ def severest(verdicts: list[Verdict]) -> Verdict | None:
 
 
 def _rank(verdict: Verdict) -> int:
-    """Return how severe a verdict is; 0 is the severest."""
+    """Return a verdict's severity; 0 is the most severe."""
     match verdict:
         case Failure():
             return ("limit", "model").index(verdict.fault) + 3 if verdict.answered else 0
@@ -212,10 +211,10 @@ def _rank(verdict: Verdict) -> int:
 
 
 def reason_of(verdict: Verdict | None) -> str | None:
-    """Return why an attempt failed, in the words of metrics and ``escalate_on``; None: it didn't.
+    """Return why an attempt failed, in the terms of metrics and ``escalate_on``; None: it didn't.
 
-    "client_error": upstream refuses the client's request, or what we added to it; no tier has
-    failed then.
+    "client_error": upstream refuses the client's request, or what we added to it, so no tier has
+    failed.
     """
     match verdict:
         case Failure():
@@ -228,13 +227,13 @@ def reason_of(verdict: Verdict | None) -> str | None:
 
 
 def is_of_reply(verdict: Verdict | None) -> bool:
-    """Whether the reply itself is no good, not the call that should have brought it."""
+    """Whether the reply itself is bad, rather than the call."""
     answered = verdict.answered if isinstance(verdict, Failure) else verdict is not None
     return answered and not isinstance(verdict, Cut)
 
 
 def is_models_fault(verdict: Verdict | None) -> bool:
-    """Whether the model itself wrote something wrong, and no limit cut its reply."""
+    """Whether the model itself made a mistake, and no limit cut its reply."""
     return is_of_reply(verdict) and getattr(verdict, "fault", "model") == "model"
 
 

@@ -1,9 +1,9 @@
-"""Interrupts an exchange that waits: because its client leaves, or a time limit is reached.
+"""Interrupts a waiting exchange when its client leaves or a time limit is reached.
 
-Each exchange has one timer, set to the moment at which something may be due, and after a tenth of a
-second a task that listens for the client's disconnect. Either can cancel the exchange's task;
-the code that waited catches the cancellation and asks :meth:`Watch.interruption` what it means. No
-chunk costs anything here, and an exchange that is over at once costs only the first timer.
+Each exchange has one timer, set to the next time at which something may be due, and after a tenth
+of a second a task that listens for the client's disconnect. Either can cancel the exchange's task;
+the waiting code catches the cancellation and calls :meth:`Watch.interruption` for its cause. Chunks
+cost nothing here, and a short exchange costs only the first timer.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 from .verdicts import Verdict
 
-# Seconds. A client that leaves must be noticed within a second; a listener from the first moment on
-# would cost every request.
+# Seconds. A client that leaves must be noticed within a second; an immediate listener would cost
+# every request.
 BEGIN_SECONDS = 0.1
-LEAST_SECONDS = 0.2  # between two looks
+LEAST_SECONDS = 0.2  # between two checks
 
 Receive = Callable[[], Awaitable[Any]]
 
@@ -28,36 +28,36 @@ class ClientLeft(Exception):
 
 
 class Watch:
-    """Watches over the task that makes it. A subclass says by :meth:`look` what is due.
+    """Watches the task that makes it. A subclass implements :meth:`look`.
 
-    An interruption reaches that task as :class:`asyncio.CancelledError`; catch it and ask
+    An interruption raises :class:`asyncio.CancelledError` in that task; catch it and call
     :meth:`interruption`.
     """
 
     def __init__(self, receive: Receive) -> None:
-        self._receive = receive  # ASGI's: the next message from the client
+        self._receive = receive  # ASGI's
         self._loop = asyncio.get_running_loop()
-        self._task = asyncio.current_task()  # the exchange's, which is interrupted
+        self._task = asyncio.current_task()  # the exchange's task
         self._listener: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._looks_at = math.inf  # when the timer ends
-        self._verdict: Verdict | None = None  # why the task is being interrupted
+        self._looks_at = math.inf  # when the timer fires
+        self._verdict: Verdict | None = None  # why the task is being cancelled
         self._watches = self._stopped = False
         self.client_left = False
 
     def look(self, now: float) -> Verdict | float:
-        """Do what is due; return the verdict that interrupts, or when to look again."""
+        """Do what is due; return a verdict to interrupt with, or when to look again."""
         return math.inf
 
     def start(self) -> None:
-        """Begin to watch, unless :meth:`stop` was called before."""
+        """Start watching, unless :meth:`stop` was called before."""
         self._watches = not self._stopped
         if self._watches:
             self._set_timer(self._loop.time() + BEGIN_SECONDS)
 
     def stop(self) -> None:
         """Stop before the last bytes go out: ASGI reports a finished response as a disconnect."""
-        # Listener and timer refer to this, and this to them: leave no cycle.
+        # Break the reference cycle with the listener and the timer.
         if self._listener is not None:
             self._listener.cancel()
             self._listener = None
@@ -67,22 +67,22 @@ class Watch:
         self._watches, self._stopped = False, True
 
     def look_soon(self) -> None:
-        """Look within :data:`LEAST_SECONDS`, because something may be due earlier than it was."""
+        """Look within :data:`LEAST_SECONDS`, because something may be due earlier than before."""
         soon = self._loop.time() + LEAST_SECONDS
         if self._watches and soon < self._looks_at:
             self._set_timer(soon)
 
     def end(self, verdict: Verdict) -> None:
-        """Interrupt the task with a verdict, if it is being watched and has no other yet."""
+        """Interrupt the task with a verdict, if it is watched and not interrupted already."""
         if self._watches and self._verdict is None and not self.client_left:
             self._verdict = verdict
             self._interrupt()
 
     def interruption(self) -> Verdict:
-        """Return the verdict that caused a cancellation that was caught.
+        """Return the verdict behind a cancellation that was caught.
 
         Raises :class:`ClientLeft` if the client left, and ``CancelledError`` again if the
-        cancellation came from elsewhere.
+        cancellation has another cause.
         """
         if self._task is not None and (self.client_left or self._verdict is not None):
             self._task.uncancel()
@@ -94,7 +94,7 @@ class Watch:
         return verdict
 
     async def settle(self) -> None:
-        """Let an interruption that has been requested arrive here, where it can be caught."""
+        """Wait until a requested interruption arrives here, where it can be caught."""
         if self._verdict is not None or self.client_left:
             await asyncio.sleep(0)
 
@@ -109,7 +109,7 @@ class Watch:
             self._listener = self._loop.create_task(self._listen())
         self._timer, self._looks_at = None, math.inf
         now = self._loop.time()
-        due = now  # if the look fails, the next one follows soon
+        due = now  # if the look raises, the next one follows soon
         try:
             found = self.look(now)
             if isinstance(found, (float, int)):

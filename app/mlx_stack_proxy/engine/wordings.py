@@ -1,12 +1,11 @@
-"""What servers write in their errors, each wording with its source: the one place that knows them.
+"""Servers' error wordings, each with its source: no other module knows them.
 
-The patterns for a prompt that is too long are from the wordings of OpenAI, LiteLLM, vLLM,
-llama.cpp, LM Studio, Ollama, Anthropic and Gemini, and of the MLX servers that have a limit at all
-(mlx-lm's own has none).
+The patterns for a prompt that is too long cover OpenAI, LiteLLM, vLLM, llama.cpp, LM Studio,
+Ollama, Anthropic and Gemini, and the MLX servers that have a limit at all (mlx-lm's has none).
 
-An error's message may quote the client or the model. So :func:`error_class` takes no text out of
-it, but words of a fixed set, the name of an exception's class, or the error's ``code`` or ``type``
-where these are identifiers.
+An error's message may quote the client or the model. So :func:`error_class` returns none of its
+text, but words of a fixed set, an exception's class name, or the error's ``code`` or ``type`` if
+these are identifiers.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, Final
 import orjson
 
 MAX_READ = 4000  # characters of an answer that are searched
-# LiteLLM's own words for "this key is unknown", when it has no database to look it up in.
+# LiteLLM's words for an unknown key when it has no database to look it up in.
 WRONG_KEY = "no_db_connection"
 UNKNOWN_MODEL = re.compile(
     r"invalid model name|model_not_found|unknown model|\bmodel\b[^.]{0,80}\bdoes not exist"
@@ -41,7 +40,7 @@ LACKING = {
         rf"|\b(?:response_format|json_schema|structured outputs?)\b{_CANNOT}"
     ),
 }
-# What chat templates, and the servers that run them, say of roles in a place they don't accept.
+# Errors of chat templates, and of their servers, about a role in a place that they don't accept.
 OF_TEMPLATE = re.compile(
     # Mixtral's: "Conversation roles must alternate user/assistant/user/assistant/..."
     # (github.com/infiniflow/ragflow/issues/11021)
@@ -53,7 +52,7 @@ OF_IMAGE_PLACE = re.compile(
     # 'tool' contains an image URL."
     r"\bimages?\b[^.]{0,60}\b(?:only|not|cannot|can't)\b[^.]{0,60}\b(?:roles?|user|tool)\b"
 )
-# A request that another server may take: its template's or grammar's limits are this server's own.
+# Errors that another server may not have: the limits of this server's template or grammar.
 SERVERS_OWN = re.compile(
     OF_TEMPLATE.pattern
     # Chat templates: Qwen3.5's (llama.cpp's issue 27367), Gemma's "System role not supported"
@@ -64,7 +63,7 @@ SERVERS_OWN = re.compile(
     # Unknown format: uri" (github.com/z-lab/paroquant/issues/31); llama.cpp's issue 19051
     + r"|\b\w{0,12}grammars?\b|\bsamplers\b"
 )
-# What servers say of a reply of the model's that they could not read as a tool call.
+# Errors of servers that could not parse the model's reply as a tool call.
 OF_REPLY = re.compile(
     r"error parsing tool call"  # Ollama's issues 11704, 12884, 17638
     r"|failed to parse input at pos \d"  # llama.cpp's issue 20761
@@ -75,7 +74,7 @@ OF_REPLY = re.compile(
     r"|tool_use_failed|failed to call a function"
 )
 DETAIL = re.compile(r"\berr(?:or)?\b ?[=:] ?([^\n]{1,200})")
-# LiteLLM's `raise_on_model_repetition` says so after 100 equal pieces of a stream.
+# The error of LiteLLM's `raise_on_model_repetition`, after 100 equal pieces of a stream.
 REPETITION = "the model is repeating the same chunk"
 _OVERFLOW = re.compile(
     r"context_length_exceeded|contextwindowexceeded|context_window_exceeded|exceed_context_size"
@@ -110,15 +109,15 @@ _WINDOW = (
     re.compile(r"tokens allowed \(?(\d{3,8})"),
     re.compile(r"context (?:length|window|limit|size) (?:of |is |= ?|\()(?:only )?(\d{3,8})"),
 )
-_MOST_NAMED: Final = 400  # characters of a message in which an error is named
+_MOST_NAMED: Final = 400  # characters of a message that are searched for a name
 _MOST_BODY: Final = 64 * 1024  # bytes of a body
-# What servers say, and what it is called here.
+# What servers say, and our term for it.
 _KNOWN: Final = (
     # PyTorch: "CUDA out of memory. Tried to allocate …"; MLX: "[METAL] Command buffer execution
     # failed: Insufficient Memory (…:kIOGPUCommandBufferCallbackErrorOutOfMemory)"; llama.cpp:
     # "ErrorOutOfDeviceMemory"
     (re.compile(r"out ?of ?(?:device ?)?memory|insufficient memory", re.I), "out of memory"),
-    # Ollama, LM Studio and llama-swap, while a model is loaded or can't be
+    # Ollama, LM Studio and llama-swap, while a model loads or fails to load
     (
         re.compile(r"\b(?:fail\w*+|error|unable)\b.{0,20} load\w* (?:the )?model", re.I),
         "model not loaded",
@@ -136,12 +135,12 @@ _KNOWN: Final = (
     (re.compile(r"rate.?limit", re.I), "rate limit"),
     (re.compile(r"overloaded", re.I), "overloaded"),
 )
-# What stands before a server's own words: the engine's, and classes that LiteLLM and servers name.
+# What precedes a server's own words: the engine's, and class names from LiteLLM and servers.
 _BEFORE = re.compile(r"(?:an error inside the answer|no chat completion, but|status \d{3}): ")
 _CLASS = re.compile(
     r"(?:[a-z_]{1,40}\.){0,5}([A-Z][A-Za-z]{1,40}(?:Error|Exception|Timeout))(?::| -) ?"
 )
-# LiteLLM's classes say only what the status says.
+# LiteLLM's classes that only repeat the status.
 _OF_STATUS = re.compile(
     r"(?:API|Api|InternalServer|BadRequest|ServiceUnavailable|BadGateway|OpenAI|Openai|HTTP)\w*"
 )
@@ -154,7 +153,7 @@ def is_overflow(text: str) -> bool:
 
 
 def window_in(text: str) -> int | None:
-    """Return the context window in tokens that an overflow error names; None: it names none."""
+    """Return the context window in tokens from an overflow error; None: it has none."""
     lower = text[:MAX_READ].lower().replace(",", "")
     for pattern in _WINDOW:
         if match := pattern.search(lower):
@@ -163,7 +162,7 @@ def window_in(text: str) -> int | None:
 
 
 def error_class(message: str, body: bytes) -> str:
-    """Return what a server named as the error; "" if it named nothing that is known to be safe."""
+    """Return a server's name for the error; "" if it has none that is known to be safe."""
     text = message[:_MOST_NAMED]
     for pattern, words in _KNOWN:
         if pattern.search(text):
@@ -172,7 +171,7 @@ def error_class(message: str, body: bytes) -> str:
 
 
 def _class_before(text: str) -> str:
-    """Return the last of the classes that stand before a message: no other place is safe."""
+    """Return the last class name before a message: no other place is safe."""
     before = _BEFORE.match(text)
     end, name = before.end() if before else 0, ""
     while match := _CLASS.match(text, end):
@@ -192,7 +191,7 @@ def _code(body: bytes) -> str:
 
 
 def error_in(body: bytes) -> dict[str, Any]:
-    """Return the error object of an answer, or the object that it is; empty if there is none."""
+    """Return the error object in an answer, or the answer itself if it is one; {} if neither."""
     try:
         parsed: Any = orjson.loads(body)
     except orjson.JSONDecodeError:
