@@ -1,8 +1,8 @@
 """Writes the response of one exchange to its client.
 
-While an attempt runs, :meth:`Answer.send` forwards its bytes, and the first of them starts the
+While an attempt runs, :meth:`Answer.send` forwards its bytes, and the first of them start the
 response with our headers. At the end :meth:`Answer.deliver` or :meth:`Answer.send_error` writes the
-rest. Signs of life are written by tasks of their own, so every other write waits for these first.
+rest. Keepalives are written by separate tasks, which every other write waits for.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Answer:
 
     exchange: Exchange
     downstream: Downstream
-    memory: MemoryProbe  # gives the memory pressure for our headers
+    memory: MemoryProbe  # provides the memory pressure for our headers
     metadata: bool  # whether the last chunk, or the object, repeats our headers
     newest: Attempt | None = None  # the newest attempt
-    encoding: bool = False  # a thread writes the reply's next bytes, so no sign of life may be made
-    _said: dict[str, str] = field(default_factory=dict)  # our headers' values, as they went out
-    _late_writes: list[asyncio.Task[None]] = field(default_factory=list)  # signs of life
+    encoding: bool = False  # a thread encodes the reply's next bytes, so no keepalive may be made
+    _said: dict[str, str] = field(default_factory=dict)  # our headers' values, as sent
+    _late_writes: list[asyncio.Task[None]] = field(default_factory=list)  # keepalives
     _unsent: bytes = b""  # bytes whose write was cancelled; they go out before any others
 
     @property
     def busy(self) -> bool:
-        """Whether a write still waits for the client to take its bytes."""
+        """Whether a write is waiting for the client to read."""
         return self.downstream.writing or bool(self._late_writes)
 
     @property
@@ -58,7 +58,7 @@ class Answer:
         self.downstream.last_write = now
 
     async def send(self, data: bytes) -> None:
-        """Send bytes of the reply; if that is cancelled, keep them for the next write."""
+        """Send bytes of the reply; if cancelled, keep them for the next write."""
         self._unsent = data = self._unsent + data
         if self._late_writes:
             await self._wait_for_late_writes()
@@ -82,7 +82,7 @@ class Answer:
             await self._pass_on(step)
 
     async def _wait_for_late_writes(self) -> None:
-        """Wait until the signs of life have gone out, because they were written first."""
+        """Wait until the keepalives have gone out, because their bytes come first."""
         while self._late_writes:
             await asyncio.wait(self._late_writes)
 
@@ -101,7 +101,7 @@ class Answer:
         return response_headers.encode(self._said)
 
     async def deliver(self, attempt: Attempt) -> None:
-        """Send what is left of an attempt's reply, and end the response."""
+        """Send the rest of an attempt's reply, and end the response."""
         await self._wait_for_late_writes()
         if not self.exchange.request.stream:
             headers = [*_JSON, *self._own_headers(), *attempt.public]
@@ -144,7 +144,7 @@ class Answer:
         await self.downstream.whole(reply.status, headers, orjson.dumps(reply.body))
 
     def _closing_values(self) -> tuple[dict[str, str | int], bytes]:
-        """Return our headers' current values, and an SSE comment of them if others were sent."""
+        """Return our headers' current values, with an SSE comment if other values were sent."""
         values = response_headers.values(self.exchange, None, self.memory.pressure)
         fields = response_headers.as_fields(values)
         if values == self._said:

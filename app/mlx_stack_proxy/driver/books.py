@@ -1,13 +1,13 @@
 """One exchange's accounts with the session store: its session, its token budgets, the cloud's cap.
 
-:meth:`Books.open` reads the session and the counts of its budgets at the exchange's start;
+:meth:`Books.open` reads the session and its budgets' counts when the exchange starts, and
 :meth:`Books.close` writes both at its end. Under ``policy: hard_stop`` the books also reserve
-tokens before each attempt, and settle the earlier attempt first, because other exchanges need the
-true count by then. Under the other policies one settlement at the end does.
+tokens before each attempt, and settle the previous attempt first, because other exchanges need the
+exact count by then. Under the other policies one settlement at the end suffices.
 
 The books are closed before the client gets the last byte, so that the count includes every reply
 that a client has seen finished. A failing store stops no exchange, except under ``hard_stop``,
-which refuses an attempt while nobody can tell what is used.
+which refuses an attempt while the count is unknown.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .services import Services
 
 
 class Books:
-    """The books of one exchange. The driver opens and closes them; each attempt reserves here."""
+    """The books of one exchange: the driver opens and closes them, each attempt reserves here."""
 
     def __init__(self, services: Services, exchange: Exchange) -> None:
         self._services = services
@@ -39,31 +39,31 @@ class Books:
         self._rules = services.settings.reliability.token_budget
         self._limits = budgets.limits_for(exchange, self._rules)
         self._policy = budgets.policy_for(exchange, self._rules)
-        self._cloud_tokens = 0  # what the attempt has used in the cloud
-        # The tokens used of each budget, as this exchange last read them.
+        self._cloud_tokens = 0  # the attempt's tokens in the cloud
+        # The used tokens of each budget, as this exchange last read them.
         self._used_by_scope: dict[str, int] = {}
         self._attempt_limits = self._limits  # `_limits` and those of the attempt's tier
         # The attempt's tokens; None: `_note_attempt` has booked them, or no call has ended.
         self._attempt_spent: Spent | None = None
-        self._unsettled: dict[Limit, int] = {}  # booked, but not settled in the store yet
-        self.sticky: str | None = None  # the tier its session was escalated to, as `open` read it
-        # Cloud tiers for which the hour's cap had too few tokens left.
+        self._unsettled: dict[Limit, int] = {}  # booked, but not yet settled in the store
+        self.sticky: str | None = None  # the tier that the session was escalated to
+        # Cloud tiers for which the hourly cap had too few tokens left.
         self.capped_tiers: frozenset[str] = frozenset()
         self.warning = ""  # for `X-MLX-Stack-Budget-Warning`, e.g. "86%"
 
     @property
     def closed_tiers(self) -> frozenset[str]:
-        """The tiers that the exchange may not enter now, for lack of tokens."""
+        """The tiers that the exchange may not use now, for lack of tokens."""
         return self.spent_tiers | self.capped_tiers
 
     @property
     def spent_tiers(self) -> frozenset[str]:
-        """The tiers whose own budget is used up: another tier has to take the exchange."""
+        """The tiers whose own budget is used up."""
         return budgets.spent_tiers(self._exchange, self._used_by_scope, self._rules)
 
     @cached_property
     def _reservation(self) -> Reservation:
-        """The reservation of the budgets; made once tokens are reserved or settled."""
+        """The reservation of the budgets; created when tokens are first reserved or settled."""
         return self._new_reservation()
 
     @property
@@ -72,7 +72,7 @@ class Books:
 
     @cached_property
     def _cloud_reservation(self) -> Reservation:
-        """The reservation of the cloud's cap; made only if a cloud is configured."""
+        """The reservation of the cloud's cap; created only if a cloud is configured."""
         return self._new_reservation()
 
     def _new_reservation(self) -> Reservation:
@@ -82,7 +82,7 @@ class Books:
     # At its start
 
     async def open(self) -> SessionState | None:
-        """Read the session and what is used of its budgets; return None if the store fails."""
+        """Read the session and its budgets' usage; return None if the store fails."""
         exchange, services, limits = self._exchange, self._services, self._limits
         if limits and self._rules.per_tier:
             for tier in (*exchange.request.route.tiers, *exchange.request.route.cheaper):
@@ -105,14 +105,14 @@ class Books:
 
     @property
     def over_budget(self) -> bool:
-        """Whether a budget is used up, whichever tier is asked, so that it is to be cheaper."""
+        """Whether a budget of the session is used up, on any tier, so a cheaper one is needed."""
         return self.downgrades and budgets.share_used(self._limits, self._used_by_scope) >= 1.0
 
     # While it runs
 
     @property
     def waited(self) -> float:
-        """Seconds that this exchange has waited for other exchanges' reservations to end."""
+        """Seconds that this exchange has waited for other exchanges' reservations."""
         return self._reservation.waited if self._reserves else 0.0
 
     async def set_aside(self, tier: str, body: Mapping[str, Any]) -> Failure | None:
@@ -148,10 +148,10 @@ class Books:
         )
 
     async def set_aside_for_cloud(self, tier: str) -> Failure | None:
-        """Reserve from the cloud's cap what a call on a tier may use; return the refusal, if any.
+        """Reserve a call's possible tokens from the cloud's cap; return the refusal, if any.
 
         A refused tier joins :attr:`capped_tiers`. A tier on this machine, or one that the client
-        names itself, needs no reservation. If the store fails, the call may be made without one.
+        names itself, needs no reservation. If the store fails, the call is allowed without one.
         """
         exchange, services = self._exchange, self._services
         cloud, settings = services.cloud, services.settings
@@ -176,7 +176,7 @@ class Books:
         return self._cloud_reservation.refusal_of(refused, tier)
 
     async def settle_cloud(self) -> None:
-        """Settle what the attempt has used of the cloud's cap; 0 tokens if no call was made."""
+        """Settle the attempt's use of the cloud's cap; 0 tokens if no call was made."""
         cloud = self._services.cloud
         if cloud is None:
             return
@@ -184,22 +184,22 @@ class Books:
         await self._cloud_reservation.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
 
     def count(self, attempt: Attempt, verdict: Verdict | None) -> Spent | None:
-        """Return the tokens that an attempt's call used, and keep them for its booking."""
+        """Return the tokens that an attempt's call used, and keep them to be booked."""
         spent = attempt.spent(verdict, count_cached=self._rules.count_cached_prompt)
         if spent is None:
             return None
         self._attempt_spent, exchange = spent, self._exchange
         if exchange.request.route.is_cloud(exchange.tier, self._services.settings):
-            # The cap also counts calls that the client asked for by name, and cached prompt tokens,
-            # which a cloud bills, too.
+            # The cap also counts calls to a cloud tier that the client named, and cached prompt
+            # tokens, which a cloud bills, too.
             billed = attempt.spent(verdict, count_cached=True)
             self._cloud_tokens = billed.total if billed is not None else 0
         return spent
 
     def _note_attempt(self) -> None:
-        """Book the ended attempt's tokens for the next settlement, and count them as used.
+        """Book the finished attempt's tokens for the next settlement, and count them as used.
 
-        An attempt that used nothing is booked, too, if a reservation waits to be settled.
+        An attempt without tokens is booked, too, if a reservation has to be settled.
         """
         spent, self._attempt_spent = self._attempt_spent, None
         held = self._reserves and self._reservation.held
@@ -225,10 +225,10 @@ class Books:
     # At its end
 
     async def close(self, *, delivered: bool) -> None:
-        """Settle all tokens that were used and write the session. Raises nothing.
+        """Settle all used tokens and write the session. Raises nothing.
 
-        What waits in the journal is written in the same transaction. ``delivered``: the client gets
-        a reply, so that an escalation may become sticky.
+        The journal's pending entries are written in the same transaction. ``delivered``: the client
+        gets a reply, so that an escalation may become sticky.
         """
         try:
             await self.settle_cloud()
@@ -236,12 +236,12 @@ class Books:
             await self._services.journal.written()
         except StoreError as error:
             accounts.store_failed(self._services, error)
-        except Exception as error:  # a fault in here must not keep a good reply back
+        except Exception as error:  # a fault here must not hold back a good reply
             accounts.stage_failed(self._services, "books", error)
 
     async def _write(self, delivered: bool) -> None:
         self._note_attempt()
-        if not self._exchange.attempts:  # refused before any call: the session stays idle
+        if not self._exchange.attempts:  # refused before any call: the session stays untouched
             await self._settle()
             return
         settlement = self._reservation.settlement(self._unsettled)

@@ -1,6 +1,6 @@
-"""Makes an exchange's upstream calls, within its time limits, and reads their replies.
+"""Makes an exchange's upstream calls within its time limits, and reads their replies.
 
-The driver makes a client's attempts with :class:`Calls`, ``loop_question.py`` its one question.
+The driver uses :class:`Calls` for a client's attempts, ``loop_question.py`` for its one question.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _MAX_ERROR_BODY = 1024 * 1024
 
 
 class Calls:
-    """The upstream calls of one exchange, one after the other."""
+    """The upstream calls of one exchange, one after another."""
 
     def __init__(
         self,
         services: Services,
         exchange: Exchange,
-        answer: Answer,  # takes what may go out at once
+        answer: Answer,  # receives what may go out at once
         limits: TimeLimits,
         *,
-        headers: RawHeaders,  # to send to LiteLLM
-        our_key: bool,  # the API key in the headers is ours, not the client's
+        headers: RawHeaders,  # for LiteLLM
+        our_key: bool,  # the headers' API key is ours, not the client's
         observer: Observer | None = None,
     ) -> None:
         self._services = services
@@ -56,7 +56,7 @@ class Calls:
         self._observer = observer
         self._clock = asyncio.get_running_loop().time
         self._response: Response | None = None  # of the newest call, until it is closed
-        self._whole = False  # that response came to its end, so that its connection can be kept
+        self._whole = False  # that response was read completely: its connection can be reused
 
     async def run(
         self, attempt: Attempt, call_in_turn: Callable[[], Awaitable[Verdict | None]]
@@ -86,7 +86,7 @@ class Calls:
         except asyncio.CancelledError:
             interruption = limits.interruption()
             limits.end_call()
-            await self.close()  # now, because the client may be slow to take the error
+            await self.close()  # at once, because the client may read the error slowly
             return interruption
         except QueueTimeout as error:
             attempt.waited, attempt.placed = error.seconds, False
@@ -96,13 +96,13 @@ class Calls:
             limits.end_call()
 
     async def make(self, attempt: Attempt) -> Verdict | None:
-        """Send the request and read the reply; return what ended it early, None: its end."""
+        """Send the request and read the reply; return what ended it early, or None."""
         self._services.tier_states.begin(attempt)
         self._whole = False
         try:
             verdict = await self._send_and_read(attempt)
         except UpstreamError as error:
-            # Once every choice has its finish_reason, a lost connection does no harm.
+            # Once every choice has its finish_reason, a lost connection is harmless.
             verdict = None if attempt.finished else failed(error)
         self._whole = verdict is None
         if verdict is not None:
@@ -114,7 +114,7 @@ class Calls:
         upstream, path, headers = services.upstream, CHAT_PATH, self._headers
         call_id: str | None = exchange.request.id
         if services.cloud is not None and exchange.tier in exchange.request.route.direct:
-            # LiteLLM doesn't list this cloud: it gets its own key alone, and no id of LiteLLM's.
+            # LiteLLM doesn't list this cloud, so it gets its own key only, and no LiteLLM id.
             upstream, path, headers = services.cloud.upstream, DIRECT_PATH, services.cloud.headers()
             call_id = None
         attempt.began = self._clock()
@@ -132,15 +132,15 @@ class Calls:
         )
 
     async def _judge(self, attempt: Attempt) -> Verdict | None:
-        """Judge in a thread if that would hold the event loop."""
+        """Judge, in a thread if it would block the event loop."""
         if not attempt.is_slow():
             return attempt.settle()
         return await self._settled(await in_thread(attempt.settle))
 
     async def _settled(self, verdict: Verdict | None) -> Verdict | None:
-        """Return the verdict, or that of a limit which was reached while a thread worked.
+        """Return the verdict, or that of a limit reached while a thread worked.
 
-        Such a limit takes no good reply. Raises :class:`~.watch.ClientLeft`.
+        Such a limit never discards a good reply. Raises :class:`~.watch.ClientLeft`.
         """
         try:
             await self._limits.settle()
@@ -150,7 +150,7 @@ class Calls:
         return verdict
 
     async def close(self) -> None:
-        """Close the response; if the reply is whole, its connection is kept for other calls."""
+        """Close the response; the connection of a complete reply is reused."""
         response, self._response = self._response, None
         if response is None:
             return
@@ -161,9 +161,9 @@ class Calls:
             await response.aclose()
 
     def note_end(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        """Tell the tier's breaker that an attempt's call is over; after a failure, watch the tier.
+        """Report an attempt's end to the tier's breaker; after a failure, watch the tier.
 
-        ``outcome``: None: nobody knows how the call would have ended.
+        ``outcome``: None: it is unknown how the call would have ended.
         """
         if attempt.at == math.inf:  # no call was made
             return
@@ -176,7 +176,7 @@ class Calls:
             elif exchange.strict:
                 services.tier_states.note_strict(attempt.tier)
             elif exchange.hint_in_tool_result:
-                # Upstream took our words in a tool's result: it had refused them in a user message.
+                # Upstream accepted our words in a tool's result, after refusing a user message.
                 accounts.note_hint_refused(services, exchange)
             if event is not None:
                 accounts.record_event(services, *event, exchange)
@@ -188,13 +188,13 @@ async def read(
     response: Response,
     exchange: Exchange,
     *,
-    our_key: bool,  # the API key in the headers is ours, not the client's
+    our_key: bool,  # the headers' API key is ours, not the client's
     answer: Answer,
     limits: TimeLimits,
 ) -> Verdict | None:
-    """Read the reply into the attempt; return what ended it early, None: its end.
+    """Read the reply into the attempt; return what ended it early, or None.
 
-    What may go out at once goes to ``answer``; ``limits`` get all that comes. Raises
+    Bytes that may go out at once go to ``answer``; ``limits`` learns of all bytes. Raises
     ``UpstreamError``.
     """
     if response.status >= 300:
@@ -226,7 +226,7 @@ async def _read_stream(
     clock, task = asyncio.get_running_loop().time, asyncio.current_task()
     while not attempt.over:
         if task is not None and task.cancelling():
-            await asyncio.sleep(0)  # or threads would put the cancellation off without end
+            await asyncio.sleep(0)  # otherwise threads could delay a cancellation forever
         data = await response.next_bytes()
         now = clock()
         if attempt.first_byte is None and data:
@@ -242,7 +242,7 @@ async def _read_stream(
             # The wait for a slow client is no silence of the model.
             now = answer.last_write
         limits.note_bytes(now)
-        del data, out  # free their memory while the next piece is awaited
+        del data, out  # free the memory while waiting for the next bytes
 
 
 async def _failure(
@@ -262,7 +262,7 @@ async def _failure(
 async def in_thread(work: Callable[[], Result]) -> Result:
     """Run work on an attempt in a thread.
 
-    A cancellation arrives at the caller's next wait: the work ends first, and its result counts.
+    A cancellation takes effect at the caller's next wait: the work finishes, and its result counts.
     """
     running = asyncio.ensure_future(asyncio.to_thread(work))
     cancelled = False

@@ -3,7 +3,7 @@
 :meth:`Driver.run` shows its phases: open the books and choose a tier; for each attempt rewrite the
 request, wait for a place, call, judge (``calls.py``), and decide what follows; close the books;
 deliver. The driver decides nothing itself: the stages choose the tier and judge the replies
-(``stages.py``), ``next_step.py`` says what follows, and ``time_limits.py`` when a wait has been too
+(``stages.py``), ``next_step.py`` says what follows, and ``time_limits.py`` when a wait was too
 long.
 """
 
@@ -54,17 +54,17 @@ class Driver:
         services: Services,
         exchange: Exchange,
         *,
-        headers: RawHeaders,  # to send to LiteLLM
-        our_key: bool,  # the API key in the headers is ours, not the client's
+        headers: RawHeaders,  # for LiteLLM
+        our_key: bool,  # the headers' API key is ours, not the client's
         downstream: Downstream,
-        receive: Receive,  # the client's further messages, as ASGI gives them
-        arrived: float,  # when the whole request was there, on the event loop's clock
+        receive: Receive,  # the client's further messages, by ASGI
+        arrived: float,  # when the request was complete, on the event loop's clock
     ) -> None:
         settings = services.settings
         self._report_fault = report = partial(accounts.stage_failed, services)
         self._services = services
         self._exchange = exchange
-        # Moved later by each wait in a queue; None: the overhead since then has been observed.
+        # Moved later by each wait in a queue; None: the overhead has been observed.
         self._arrived: float | None = arrived
         self._clock = asyncio.get_running_loop().time
         self._books = books = Books(services, exchange)
@@ -81,8 +81,8 @@ class Driver:
             our_key=our_key,
             observer=self._observer,
         )
-        self._running: Attempt | None = None  # the newest attempt, until its outcome is noted
-        self._doubted_attempt: Attempt | None = None  # its reply may still be delivered
+        self._running: Attempt | None = None  # the newest attempt, until it has an outcome
+        self._doubted_attempt: Attempt | None = None  # whose reply may still be delivered
         self._books_closed = False
         self.outcome = "error"  # how the exchange ended, as one word for metrics
 
@@ -94,7 +94,7 @@ class Driver:
             try:
                 refusal = await self._open()
                 step = refusal or await self._to_last_step()
-            except asyncio.CancelledError:  # outside a call, such as while the store is awaited
+            except asyncio.CancelledError:  # outside a call, as in a wait for the store
                 step = Fail(error_of(self._exchange, self._limits.interruption()))
             self._limits.stop()
             await self._close_books(outcome_of(step), step)
@@ -110,7 +110,7 @@ class Driver:
             await self._end()
 
     async def _open(self) -> Fail | None:
-        """Read the session and choose the first tier; return the refusal if no tier may be used."""
+        """Read the session and choose the first tier; return the refusal if there is none."""
         exchange = self._exchange
         exchange.session_start = await self._books.open()
         start = await live_rules.start(self._services, exchange, self._books)
@@ -151,7 +151,7 @@ class Driver:
         attempt.notes["Budget-Warning"] = self._books.warning
         if refusal is not None:
             return refusal
-        await self._calls.close()  # the earlier attempt's
+        await self._calls.close()  # the previous attempt's
         if backoff:
             await asyncio.sleep(backoff)
         queued_at = self._clock()
@@ -175,7 +175,7 @@ class Driver:
     def _add_outcome(
         self, attempt: Attempt, verdict: Verdict | None, *, left: bool = False
     ) -> Outcome:
-        """Append the outcome of an attempt that ended; ``left``: because the client left."""
+        """Append the outcome of a finished attempt. ``left``: the client disconnected."""
         self._running, exchange = None, self._exchange
         spent = self._books.count(attempt, verdict)
         outcome = attempt.outcome(verdict, spent, self._clock(), left=left)
@@ -200,7 +200,7 @@ class Driver:
     # The end
 
     async def _close_books(self, outcome: str, step: LastStep | None = None) -> None:
-        """Count the exchange and settle its budgets, before the client's last byte; only once."""
+        """Count the exchange and settle its budgets, once, before the client's last byte."""
         if not self._books_closed:
             self._books_closed = True
             if len(self._exchange.recorded) < len(self._exchange.outcomes):
@@ -210,7 +210,7 @@ class Driver:
             await self._books.close(delivered=isinstance(step, (Deliver, DeliverEarlier)))
 
     async def _deliver(self, step: LastStep) -> None:
-        """Write what the last step says to the client: a reply or an error."""
+        """Send the client the last step's reply or error."""
         if isinstance(step, (PassOn, Fail)):
             await self._answer.send_error(step)
             return
@@ -223,7 +223,7 @@ class Driver:
         await self._answer.deliver(attempt)
 
     async def _end(self) -> None:
-        """Let go of all that the exchange holds, however it ended."""
+        """Release everything that the exchange holds, however it ended."""
         self._services.drivers.discard(self)
         self._limits.stop()
         if self._running is not None:
@@ -252,5 +252,5 @@ class Driver:
 
 
 def _backoff(step: Step | None) -> float:
-    """Return the seconds to wait before the attempt to which a step has led."""
+    """Return the seconds to wait before the attempt after ``step``."""
     return step.after * random.uniform(1.0, 1.0 + JITTER) if isinstance(step, Retry) else 0.0

@@ -1,7 +1,7 @@
 """Whether an attempt sends a schema for its reply (pure rules).
 
 A guided attempt needs a request that can be guided (``tool_validation/guided.py``) and a tier that
-may be: by ``tiers.*.guided``, and by what the tier's replies have shown.
+allows it: by ``tiers.*.guided`` and by the tier's earlier replies.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ def _takes(tier: TierSettings, name: str, view: TierView) -> bool:
     lacks = tier.response_format is False or "response_format" in view.lacks.get(name, ())
     if shown is False or lacks or tier.guided == "never":
         return False
-    # A grammar can keep a model that thinks from ending its thoughts; and a cloud's models seldom
-    # need it.
+    # A grammar can keep a reasoning model from ending its reasoning, and a cloud's models seldom
+    # need one.
     return tier.guided != "auto" or (tier.local and not tier.reasoning)
 
 
 def obeys(tier: TierSettings, name: str, view: TierView) -> bool:
-    """Whether a tier is known to write its reply in a schema that is sent."""
+    """Whether a tier is known to obey a schema."""
     return tier.guided != "auto" or view.guided.get(name) is True
 
 
 def came_again(exchange: Exchange) -> bool:
-    """Whether the last bad reply is the same as the bad reply before it, on the same tier."""
+    """Whether the last bad reply equals the previous bad reply on the same tier."""
     bad = [outcome for outcome in exchange.outcomes if isinstance(outcome.verdict, InvalidToolCall)]
     if len(bad) < 2 or bad[-1] is not exchange.outcomes[-1] or bad[-1].tier != bad[-2].tier:
         return False

@@ -1,8 +1,8 @@
-"""Applies the rules to what is known now of the tiers, the queues and the budgets.
+"""Applies the rules to the current state of the tiers, the queues and the budgets.
 
-The stages choose the tier on which an exchange starts, ``next_step.py`` the step that follows an
-attempt. Neither knows whether the cloud's hourly cap has tokens left, because only setting tokens
-aside shows it. If the cap refuses the tier they chose, they are asked again without that tier.
+The stages choose an exchange's first tier, ``next_step.py`` the step after an attempt. Neither
+knows whether the cloud's hourly cap has tokens left, because only reserving tokens shows it. If the
+cap refuses the chosen tier, they are asked again without that tier.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def _choose_start(services: Services, exchange: Exchange, books: Books) -> Start
 async def following(services: Services, exchange: Exchange, books: Books, now: float) -> Step:
     """Return the step that follows the attempt that has just ended.
 
-    If the step leads to a call into the cloud, set the call's tokens aside, too. A tier that the
-    cloud's cap refuses is closed, and the rules are asked again.
+    If the step calls the cloud, reserve the call's tokens, too. A tier that the cloud's cap refuses
+    is closed, and the rules are applied again.
     """
     while True:
         view = _view_after(services, exchange, books, exchange.outcomes[-1].verdict)
@@ -76,20 +76,20 @@ async def following(services: Services, exchange: Exchange, books: Books, now: f
 async def before_call(
     services: Services, exchange: Exchange, books: Books, now: float
 ) -> Failure | None:
-    """Return why a call that has waited for its turn is not to be made; None: make it."""
+    """Return why a call must not be made after its wait, or None."""
     failure = after_waiting(exchange, services.settings, _view(services, books), now)
     if failure is None or failure.kind != "tier_degraded":
         return failure
     ended = exchange.ended_with(failure, called=False)
     step = await following(services, ended, books, now)
-    # If the cloud's cap forbids the only other tier, this degraded tier is tried.
+    # If the cloud's cap forbids the only other tier, the degraded tier is tried.
     return failure if isinstance(step, Move) else None
 
 
 def leaves_silent(
     services: Services, exchange: Exchange, books: Books, verdict: Failure, now: float
 ) -> bool:
-    """Whether to end the running call with this verdict, because something better follows."""
+    """Whether to end the running call with this verdict, because there is a better alternative."""
     ended = exchange.ended_with(verdict, called=True)
     view = _view_after(services, exchange, books, verdict)
     step = next_step(ended, services.settings, view, now)
@@ -97,7 +97,7 @@ def leaves_silent(
 
 
 def _view(services: Services, books: Books) -> TierView:
-    """What is known of the tiers now, with those closed that this exchange may not enter."""
+    """Return the tiers' current states; tiers that this exchange may not use are closed."""
     view = services.tier_states.view()
     closed = books.closed_tiers
     return view.without(closed) if closed else view
@@ -106,7 +106,7 @@ def _view(services: Services, books: Books) -> TierView:
 def _view_after(
     services: Services, exchange: Exchange, books: Books, verdict: Verdict | None
 ) -> TierView:
-    """The view after ``verdict``. If that is but a guess, full tiers count as closed."""
+    """Return the view after ``verdict``. After a mere guess, full tiers count as closed."""
     view = _view(services, books)
     match verdict:
         case InvalidToolCall(ask_next=True) | Failure(kind="silent"):
@@ -125,7 +125,7 @@ def _has_place(services: Services, tier: str) -> bool:
 def after_waiting(
     exchange: Exchange, settings: Settings, view: TierView, now: float
 ) -> Failure | None:
-    """Return why a call that has waited for its turn is not to be made; None: make it.
+    """Return why a call must not be made after its wait, or None.
 
     During the back-off or the wait in the tier's queue, the exchange's time may have run out, or
     the tier's breaker may have opened.
@@ -140,7 +140,7 @@ def after_waiting(
             f"tier {tier}: no free place before the time for this request was over",
             retry_after=tier_settings.queue_timeout if tier_settings is not None else None,
         )
-    # Once text is out, the reply can't move to another tier; and the last tier is always tried.
+    # Once text is out, the reply can't move to another tier. The last tier is always tried.
     if tier not in view.passed_over or exchange.text_is_out:
         return None
     if all(other in view.passed_over for other in ladder.following(exchange, settings, view)):

@@ -1,8 +1,8 @@
-"""Sends the question for the loop model (:class:`Inquiry`) once its exchange has ended.
+"""Sends the question for the loop model (:class:`Inquiry`) after its exchange has ended.
 
-A background task sends the question through the tier's queue, within ``SECONDS`` and within the
-budgets of the session and the hour, so the question delays no exchange. If anything goes wrong,
-the stage gets None for an answer.
+A background task sends it through the tier's queue, within ``SECONDS`` and the budgets of the
+session and the hour, so the question delays no exchange. If anything goes wrong, the stage gets
+None as the answer.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .live_rules import after_waiting
 from .services import Services
 from .time_limits import TimeLimits
 
-SECONDS: Final = 120.0  # time limit of a question, the wait in the tier's queue included
+SECONDS: Final = 120.0  # time limit of a question, including the wait in the tier's queue
 # The results of questions that failed, by the attempt's reason.
 _FAILED: Final = {"timeout": "timed_out", "budget_exceeded": "no_budget"}
 
@@ -62,7 +62,7 @@ def ask(services: Services, exchange: Exchange, headers: RawHeaders) -> None:
 
 
 def _exchange_of(exchange: Exchange, inquiry: Inquiry) -> Exchange:
-    """Make the question an exchange of its own, in the session of ``exchange``."""
+    """Make an exchange for the question, in the session of ``exchange``."""
     tier = inquiry.tier
     body = {**inquiry.body, "model": tier}
     size = len(orjson.dumps(body))
@@ -90,11 +90,11 @@ def _may_ask(services: Services, exchange: Exchange, tier: str) -> bool:
     settings = services.settings
     if settings.tiers[tier].local:
         if services.memory.pressure.level is Level.CRITICAL:
-            return False  # the memory that is left is for the clients' requests
+            return False  # the remaining memory is for the clients' requests
     elif not may_enter_cloud(exchange.request.controls.cloud, settings):
         return False
     elif tier == CLOUD_TIER and tier not in exchange.request.route.direct:
-        return False  # there is no key for it
+        return False  # the cloud's key is missing
     return tier not in services.tier_states.view().passed_over
 
 
@@ -119,7 +119,7 @@ class _Question:
         )
         self._calls = Calls(services, exchange, answer, self._limits, headers=headers, our_key=True)
         rules, tier = settings.reliability.token_budget, exchange.tier
-        # Of the session and the tier; and the cloud's cap, if the call leaves this machine.
+        # The session's and the tier's; and the cloud's cap, if the call leaves this machine.
         self._budgets = budgets.limits_for(exchange, rules) + budgets.tier_limits(
             exchange, tier, rules
         )
@@ -128,10 +128,10 @@ class _Question:
         self._reservation = Reservation(
             services, exchange.request.id, exchange.request.session.hash
         )
-        self._spent: Spent | None = None  # tokens of the call; None: none was made, or taken
+        self._spent: Spent | None = None  # the call's tokens; None: no server took a call
 
     async def run(self) -> None:
-        """Ask the model, hand its answer to the stage, and count the result."""
+        """Ask the model, pass its answer to the stage, and count the result."""
         attempt, outcome = self._attempt, None
         self._limits.start()
         try:
@@ -140,7 +140,7 @@ class _Question:
             self._spent = attempt.spent(verdict, count_cached=rules.count_cached_prompt)
             outcome = attempt.outcome(verdict, self._spent, self._clock())
             self._calls.note_end(attempt, outcome)
-        except Exception as error:  # nobody awaits this task, so it logs its own fault
+        except Exception as error:  # nothing awaits this task, so it logs its own fault
             log.fault("judge_fault", error, request_id=self._exchange.request.id)
         finally:
             self._limits.stop()
@@ -172,7 +172,7 @@ class _Question:
             return await self._calls.make(self._attempt)
 
     async def _set_aside(self) -> Failure | None:
-        """Reserve the tokens that the question may use, whatever the policy."""
+        """Reserve the tokens that the question may use, under any policy."""
         limits, body = self._budgets + self._cap, self._attempt.request.body
         tokens = self._exchange.request.prompt_tokens + budgets.most_written(body)
         try:
@@ -199,4 +199,4 @@ class _Question:
 
 
 async def _drop(message: Any) -> None:
-    """Nobody reads a question's answer as it comes."""
+    """Discard a question's answer: no client reads it."""

@@ -1,8 +1,8 @@
-"""Every rule about what comes after an attempt: deliver it, try again, move on, or fail.
+"""The rules for what follows an attempt: deliver, retry, move to another tier, or fail.
 
 :data:`ROWS` is the table of rules. Each kind of failure has a row: the rules to try, in order, and
-what the client gets if no rule applies. :func:`kind_of` picks the row of a verdict. The rules are
-in ``rules.py``; each is a small function that returns a step, or None if it doesn't apply.
+what the client gets if no rule applies. :func:`kind_of` selects a verdict's row. The rules are in
+``rules.py``; each is a small function that returns a step, or None if it doesn't apply.
 
 The result depends only on the exchange, the settings, the view of the tiers and the time; nothing
 here does I/O. ``docs/escalation.md`` has the same rules in words.
@@ -59,7 +59,7 @@ class Row(Struct, frozen=True):
     """What follows one kind of failure."""
 
     rules: tuple[Callable[[Situation], Step | None], ...]  # the first step counts
-    fallback: Callable[[Situation], Step]  # gives the step if no rule does
+    fallback: Callable[[Situation], Step]  # used if no rule gives a step
 
 
 ROWS: Final[Mapping[str, Row]] = {
@@ -72,8 +72,8 @@ ROWS: Final[Mapping[str, Row]] = {
     "bad call": Row((retry_corrected, next_tier), deliver_last_if_configured),
     "loop": Row((deliver_confirmed, deliver_agreed, next_tier, retry_once), error),
     "loop, an error at once": Row((), error),
-    # The next tier first, because this tier's limit stays the same. In the end the client gets the
-    # cut reply, whose finish_reason `length` is true.
+    # The next tier first, because this tier's limit stays the same. Finally the client gets the
+    # cut reply, whose finish_reason `length` is correct.
     "cut, and next to all lost": Row((next_tier, retry_once), deliver),
     "cut while it thought": Row((retry_for_answer, next_tier), error),
     "empty reply": Row((retry_once, next_tier), error),
@@ -110,7 +110,7 @@ ROWS: Final[Mapping[str, Row]] = {
     "refused by us": Row((), error),
 }
 
-# The rows of failures that are not called as their kind is.
+# The rows of failures whose name differs from their kind.
 _KINDS: Final[Mapping[str, str]] = {
     "empty_response": "empty reply",
     "ended": "nothing after a tool's result",
@@ -123,7 +123,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "rejected": "refused by us",
     "tier_rejected": "tier without budget",
 }
-# The rows of refusals, by whose fault they are.
+# The rows of refusals, by who is at fault.
 _REFUSED: Final[Mapping[str, str]] = {
     "client": "client's fault",
     "client_or_ours": "client's fault",
@@ -135,7 +135,7 @@ _REFUSED: Final[Mapping[str, str]] = {
 def next_step(exchange: Exchange, settings: Settings, view: TierView, now: float) -> Step:
     """Return the step that follows the exchange's last outcome.
 
-    ``view``: what is known of the tiers. ``now``: seconds, on the clock of ``request.started``.
+    ``view``: the tiers' states. ``now``: seconds, on the clock of ``request.started``.
     """
     verdict = exchange.outcomes[-1].verdict
     if verdict is None:
@@ -156,9 +156,9 @@ def kind_of(situation: Situation) -> str:
         case Failure(kind="ended") if not isinstance(
             situation.exchange.second_opinion_on, InvalidToolCall
         ):
-            return _KINDS["ended"]  # so a call that was made again is not meant
+            return _KINDS["ended"]  # so it does not mean the repeated call
         case _ if situation.exchange.second_opinion_on is not None:
-            return "second opinion failed"  # without a verdict, `next_step` has delivered it
+            return "second opinion failed"  # a reply without a verdict was delivered by `next_step`
         case InvalidToolCall(doubt=True):
             return "doubted, by the tier's habit" if situation.verdict.ask_next else "doubted reply"
         case InvalidToolCall():

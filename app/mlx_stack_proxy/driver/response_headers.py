@@ -11,9 +11,9 @@ from ..engine.outcome import Remarks
 from ..memory_pressure.pressure import Pressure
 
 PREFIX = "X-MLX-Stack-"
-# LiteLLM's cookies and ids are not for the client; our own server says the date.
+# LiteLLM's cookies and ids are not for the client; our own server sends the date.
 _NOT_PASSED = HOP_BY_HOP | frozenset({b"set-cookie", b"set-cookie2", b"x-request-id", b"date"})
-# Headers that don't hold for a body that we write or frame ourselves.
+# Headers that are wrong for a body that we write or frame ourselves.
 _REPLACED = _NOT_PASSED | {
     b"content-length",
     b"content-type",
@@ -24,22 +24,22 @@ _REPLACED = _NOT_PASSED | {
     b"x-should-retry",
     b"retry-after",
 }
-_ADDRESS = b"-api-base"  # ends the names of headers with LiteLLM's internal addresses
-# Characters that no header may hold. A model's name is the client's own text and may have them.
+_ADDRESS = b"-api-base"  # the suffix of headers with LiteLLM's internal addresses
+# Characters forbidden in a header. A model's name comes from the client and may have them.
 _NOT_IN_A_HEADER = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-# With such a byte our server would refuse the whole response; aiohttp lets some of them in.
+# Our server refuses a response with such a byte; aiohttp accepts some of them.
 _BAD_BYTE = re.compile(_NOT_IN_A_HEADER.pattern.encode())
 MAX_VALUE = 512
 _CORS = b"access-control-"  # no web page may read a reply, whatever LiteLLM allows
 
 
 def relayed(headers: RawHeaders | tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
-    """Return LiteLLM's headers that a client may see with LiteLLM's own body."""
+    """Return LiteLLM's headers for a client that gets LiteLLM's own body."""
     return _without(_NOT_PASSED, headers)
 
 
 def public(headers: tuple[tuple[bytes, bytes], ...]) -> RawHeaders:
-    """Return LiteLLM's headers that a client may see with a body of ours."""
+    """Return LiteLLM's headers for a client that gets a body of ours."""
     return _without(_REPLACED, headers)
 
 
@@ -65,7 +65,7 @@ def of_pressure(pressure: Pressure) -> RawHeaders:
 def values(exchange: Exchange, running: Remarks | None, pressure: Pressure) -> dict[str, str]:
     """Return our headers' values, by name without the prefix.
 
-    ``running``: the remarks so far on the running attempt; None: the exchange is over.
+    ``running``: the current attempt's remarks so far; None: the exchange is over.
     """
     headers = {
         "Request-Id": exchange.request.id,
@@ -85,7 +85,7 @@ def values(exchange: Exchange, running: Remarks | None, pressure: Pressure) -> d
 
 
 def encode(values: dict[str, str]) -> RawHeaders:
-    """Return our headers as they go out, and ``x-request-id`` with the same id."""
+    """Return our headers encoded, and ``x-request-id`` with the same id."""
     joined = "".join(values.values())
     plain = len(joined) <= MAX_VALUE and joined.isascii() and joined.isprintable()  # mostly
     encoded = str.encode if plain else _header_value

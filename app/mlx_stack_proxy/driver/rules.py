@@ -1,8 +1,8 @@
-"""The rules that the rows of ``next_step.py`` are made of.
+"""The rules in the rows of ``next_step.py``.
 
 Each rule takes a :class:`Situation` and returns a step. A rule that tries something returns None if
-the limits, the settings or the text that the client already has forbid it. The functions at the end
-say what the client gets when nothing more can be tried; they always return a step.
+the limits, the settings or text that the client already has forbid it. The functions at the end
+choose what the client gets when nothing more can be tried; they always return a step.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .guiding import may_guide
 from .situation import Situation
 
 BACKOFF_SECONDS = 0.25  # before the first same-tier retry of a server error, doubled each time
-JITTER = 0.25  # the largest share of a back-off that is added to it by chance
+JITTER = 0.25  # the largest random addition to a back-off, as a share of it
 MAX_OBEYED_RETRY_AFTER = 5.0  # seconds; if a tier asks for more, the next tier is tried
-# A retry after a call that hung needs at least this much time. Judgement: a short reply's time.
+# A retry after a hung call needs at least this much time. Judgement: a short reply's duration.
 LEAST_SECONDS = 10.0
-# Reasons after which a retry changes the request: by a correction, a hint or another sampling.
-# Upstream may refuse the changed request although it took the first one.
+# Reasons after which a retry changes the request, by a correction, a hint or another sampling.
+# Upstream may refuse the changed request although it accepted the first one.
 RETRY_CHANGES_REQUEST = LASTING - {"timeout", "server_error"}
-# With fewer tokens of output than this, a larger tier answers better, if there is one. Judgement.
+# With fewer output tokens than this, a larger tier is preferred, if there is one. Judgement.
 USEFUL_ROOM = 1024
 MAX_SHORTER = 2  # retries of a tier with less output
 ANSWER_DIRECTLY = "Answer directly now, without further reasoning."
@@ -38,7 +38,7 @@ GO_ON = "Go on: make the next tool call, or give the final answer."
 
 
 def retry_corrected(situation: Situation) -> Retry | None:
-    """Retry, and tell the model what was wrong with its call."""
+    """Retry, and correct the model's call."""
     rules, number = situation.settings.reliability.tool_validation, situation.retried + 1
     if number > rules.max_retries or not situation.may_add or not situation.may_retry():
         return None
@@ -49,8 +49,8 @@ def retry_corrected(situation: Situation) -> Retry | None:
 def retry_asking(situation: Situation) -> Retry | None:
     """Retry, and ask the model whether it meant its reply; only as this tier's first retry.
 
-    Whether a text holds a call is asked by a schema that takes a call or an answer; that is worth a
-    further retry.
+    A guided question, whose schema allows a call or an answer, is worth a further retry when a
+    text may hold a call.
     """
     rules, exchange = situation.settings.reliability.tool_validation, situation.exchange
     if not rules.max_retries or not situation.may_retry():
@@ -65,7 +65,7 @@ def retry_asking(situation: Situation) -> Retry | None:
 
 
 def retry_unguided(situation: Situation) -> Retry | None:
-    """Make the same attempt without its schema, which the tier refuses; it counts as no retry."""
+    """Retry without the schema that the tier refuses; this counts as no retry."""
     step = situation.exchange.steps[-1] if situation.exchange.steps else None
     if not situation.in_time():
         return None
@@ -76,30 +76,30 @@ def retry_unguided(situation: Situation) -> Retry | None:
 
 
 def retry_once(situation: Situation, hint: str = "") -> Retry | None:
-    """Retry once: another sampling may end better."""
+    """Retry once, because another sampling may end better."""
     if situation.retried or not situation.may_add or not situation.may_retry():
         return None
     return Retry(situation.reason, 1, last=True, hint=hint or situation.hint)
 
 
 def retry_for_answer(situation: Situation) -> Retry | None:
-    """Retry once, and tell the model to answer without further reasoning."""
+    """Retry once, and ask the model to answer without further reasoning."""
     return retry_once(situation, ANSWER_DIRECTLY)
 
 
 def retry_for_more(situation: Situation) -> Retry | None:
-    """Retry once in the exchange, and ask for the next call or an answer."""
+    """Retry once per exchange, and ask for the next call or an answer."""
     return None if _silent_tiers(situation) else retry_once(situation, GO_ON)
 
 
 def next_tier_for_more(situation: Situation) -> Move | None:
-    """Ask one more tier; if two are silent, there is nothing more to say."""
+    """Ask one more tier; if two tiers end their turn, there is nothing more to say."""
     others = _silent_tiers(situation) - {situation.exchange.tier}
     return None if others else next_tier(situation)
 
 
 def _silent_tiers(situation: Situation) -> set[str]:
-    """Return the tiers that ended their turn without a word before, in this exchange."""
+    """Return the tiers that have ended their turn without any output in this exchange."""
     earlier = situation.exchange.outcomes[:-1]
     return {
         outcome.tier
@@ -115,12 +115,12 @@ def retry_plain(situation: Situation) -> Retry | None:
 
 
 def retry_later(situation: Situation) -> Retry | None:
-    """Retry after a back-off, or after the server's Retry-After if that is longer, but short."""
+    """Retry after a back-off, or after the server's Retry-After if that is longer but short."""
     failed, retries = situation.failed, situation.retried
     if failed.final or not situation.may_add or not situation.may_retry():
         return None
     if situation.exchange.tier in situation.view.passed_over and situation.next_tier():
-        return None  # the tier's breaker has opened: the next tier needs no back-off
+        return None  # the tier's breaker has opened: move to the next tier without a back-off
     retry_after = failed.retry_after or 0.0
     after = max(BACKOFF_SECONDS * 2**retries, retry_after)
     if retry_after > MAX_OBEYED_RETRY_AFTER or not situation.in_time(after * (1 + JITTER)):
@@ -132,7 +132,7 @@ def retry_later(situation: Situation) -> Retry | None:
 def retry_hung(situation: Situation) -> Retry | None:
     """Retry once after a timeout, if the tier is known to answer.
 
-    Then the call hung, not the server. For a server that may be dead there is no retry, so that it
+    Then the call hung, not the server. A server that may be dead is not tried again, so that it
     costs the client one timeout, not two.
     """
     failed, proven = situation.failed, situation.exchange.tier in situation.view.proven
@@ -142,7 +142,7 @@ def retry_hung(situation: Situation) -> Retry | None:
 
 
 def retry_strict(situation: Situation) -> Retry | None:
-    """Retry once with system messages and images where every chat template takes them."""
+    """Retry once with system messages and images only where every chat template accepts them."""
     exchange = situation.exchange
     strict = exchange.strict or exchange.tier in situation.view.strict
     may_help = not strict and strict_template.needs_rewriting(exchange.request.body["messages"])
@@ -152,7 +152,7 @@ def retry_strict(situation: Situation) -> Retry | None:
 
 
 def retry_in_tool_result(situation: Situation) -> Retry | None:
-    """Retry with our words inside a tool's result, where every chat template takes them."""
+    """Retry with our words in a tool's result, where every chat template accepts them."""
     tier = situation.settings.tiers.get(situation.exchange.tier)
     in_tool_result = situation.exchange.hint_in_tool_result
     may_help = own_words.placement_on(tier, in_tool_result=in_tool_result) == "user"
@@ -162,9 +162,9 @@ def retry_in_tool_result(situation: Situation) -> Retry | None:
 
 
 def leave_for_first_failure(situation: Situation) -> Move | Fail | None:
-    """If upstream refuses a retry, go on as after the failure before it: move to a tier, or fail.
+    """If upstream refuses a retry, act on the failure before it: move to another tier, or fail.
 
-    The tier took the first request, so the refusal is about what the retry has changed.
+    The tier accepted the first request, so the refusal is about what the retry has changed.
     """
     reason = next(
         (cause for cause in situation.exchange.retried if cause in RETRY_CHANGES_REQUEST), ""
@@ -180,13 +180,13 @@ def next_tier(situation: Situation) -> Move | None:
 
 
 def next_tier_once(situation: Situation) -> Move | None:
-    """Move if no tier has been left yet: one other server is asked, then the client is to blame."""
+    """Move if no tier has been left yet: after two tiers' refusals the client is at fault."""
     moved = any(isinstance(step, Move) for step in situation.exchange.steps)
     return None if moved else next_tier(situation)
 
 
 def next_local_tier(situation: Situation) -> Move | None:
-    """Move to a tier of this machine: a full queue or a spent budget must not cost cloud money."""
+    """Move to a tier on this machine: a full queue or a spent budget must not cost cloud money."""
     return situation.move(situation.next_tier(local=True)) if situation.may_add else None
 
 
@@ -202,7 +202,7 @@ def next_tier_at_a_guess(situation: Situation) -> Move | None:
 
 
 def next_tier_for_same_slip(situation: Situation) -> Move | None:
-    """If a tier made the doubted slip again when it was asked about it, ask the next tier."""
+    """If a tier repeats the mistake that it was asked about, ask the next tier."""
     exchange, verdict = situation.exchange, situation.verdict
     first = exchange.outcomes[exchange.doubted or 0]
     match verdict, first.verdict:
@@ -215,7 +215,7 @@ def next_tier_for_same_slip(situation: Situation) -> Move | None:
 
 
 def retry_with_room(situation: Situation, least: int = USEFUL_ROOM) -> Retry | None:
-    """Retry with less output, which the prompt leaves room for by the tier's error."""
+    """Retry with less output: as much as fits next to the prompt, by the tier's error."""
     room, number = situation.failed.room, situation.retried + 1
     if room < least or number > MAX_SHORTER or not situation.may_add:
         return None
@@ -239,9 +239,9 @@ def larger_tier(situation: Situation) -> Move | None:
 
 
 def tier_elsewhere(situation: Situation) -> Move | None:
-    """Move to a tier that doesn't stand behind the LiteLLM that couldn't be reached.
+    """Move to a tier that does not depend on the unreachable LiteLLM.
 
-    That is a cloud tier which is called directly; from such a tier, any next one.
+    That is a directly called cloud tier; from such a tier, any next one.
     """
     route = situation.exchange.request.route
     if situation.exchange.tier in route.direct:
@@ -251,7 +251,7 @@ def tier_elsewhere(situation: Situation) -> Move | None:
 
 
 def deliver_call_of_text(situation: Situation) -> Deliver | None:
-    """Deliver the call that a doubted text became, if it is only doubted itself."""
+    """Deliver the call that a doubted text became, if the call itself is only doubted."""
     doubt = situation.exchange.second_opinion_on
     of_text = isinstance(doubt, InvalidToolCall) and doubt.doubts_text
     loop = situation.verdict
@@ -259,14 +259,14 @@ def deliver_call_of_text(situation: Situation) -> Deliver | None:
 
 
 def deliver_confirmed(situation: Situation) -> Deliver | None:
-    """Deliver a repetition that two tiers agreed on before, in an earlier request of the run."""
+    """Deliver a repetition that two tiers agreed on in an earlier request of the run."""
     loop = situation.verdict
     agreed = isinstance(loop, LoopDetected) and loop.confirmable and loop.confirmed
     return Deliver() if agreed else None
 
 
 def deliver_agreed(situation: Situation) -> Deliver | None:
-    """Deliver if two tiers want the same calls: the model may have a reason to wait and repeat."""
+    """Deliver if two tiers want the same calls: the model may have a reason to repeat them."""
     loop, blamed = situation.verdict, situation.exchange.blamed
     if not isinstance(loop, LoopDetected) or blamed is None:
         return None
@@ -283,7 +283,7 @@ def deliver(situation: Situation) -> Deliver:
 
 
 def deliver_earlier(situation: Situation) -> DeliverEarlier:
-    """The second opinion failed: deliver the first reply, and don't ask again."""
+    """Deliver the first reply, because the second opinion failed; don't ask again."""
     assert situation.exchange.doubted is not None
     return DeliverEarlier(situation.exchange.doubted)
 
@@ -291,7 +291,7 @@ def deliver_earlier(situation: Situation) -> DeliverEarlier:
 def deliver_last_if_configured(situation: Situation) -> Step:
     reply = situation.exchange.outcomes[-1].reply
     configured = situation.settings.reliability.tool_validation.on_exhausted == "return_last"
-    if configured and (reply is None or reply.finished):  # else the server kept it to itself
+    if configured and (reply is None or reply.finished):  # else its server withheld it
         return Deliver()
     return error(situation)
 
@@ -303,7 +303,7 @@ def error(situation: Situation) -> Fail:
 def upstreams_answer(situation: Situation) -> PassOn | Fail:
     failed = situation.failed
     text = failed.body.decode("utf-8", "replace") or failed.message
-    if failed.status is None or failed.inferred:  # an error within a stream has no status
+    if failed.status is None or failed.inferred:  # an error in a stream has no status
         overflow = failed.kind == "context_overflow"
         return Fail(refusal(situation.exchange, 400, failed.message, text, overflow=overflow))
     # Some servers report a fault of the request with a 500; the client gets a 400.

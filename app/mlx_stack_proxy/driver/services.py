@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 class Services(Shared):
     """The shared services. A reload replaces ``settings``, ``stages`` and ``cloud``.
 
-    An exchange takes a copy at its beginning (:meth:`in_force`), and keeps the copy's to its end.
+    An exchange takes a copy when it begins (:meth:`in_force`), and uses that copy to its end.
     """
 
     upstream: Upstream
@@ -44,12 +44,12 @@ class Services(Shared):
     observers: Sequence[MakeObserver] = ()
     capture: FailureCapture | None = None
     traces: Traces | None = None
-    drivers: set[Driver] = field(default_factory=set)  # of the exchanges on their way
+    drivers: set[Driver] = field(default_factory=set)  # of the running exchanges
     retired: list[Cloud] = field(default_factory=list)  # replaced; exchanges may still use them
     _in_force: Services | None = None  # the copy since the last change; None: not made yet
 
     def in_force(self) -> Services:
-        """Return a copy that no later change of the settings reaches."""
+        """Return a copy that later changes of the settings don't affect."""
         if self._in_force is None:
             self._in_force = copy.copy(self)
         return self._in_force
@@ -61,6 +61,6 @@ class Services(Shared):
 
 
 def upstream_key(settings: Settings) -> str | None:
-    """Return the key that we send to LiteLLM, from the variable that the settings name, if any."""
+    """Return our key for LiteLLM from the variable that the settings name, if any."""
     name = settings.upstream.api_key_env
     return os.environ.get(name) or None if name else None

@@ -1,4 +1,4 @@
-"""What the rules of ``rules.py`` decide on: an exchange, how its last attempt ended, the tiers."""
+"""The input of the rules in ``rules.py``: an exchange, its last verdict, and the tiers' states."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from ..settings import Settings
 from ..wire import thoughts
 from .guiding import always_guided, came_again, may_guide, obeys
 
-# Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, and not
-# to blame.
+# Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, not at
+# fault.
 _ALWAYS = ("tier_degraded", "budget_exceeded")
-# Reasons of retries that only give the request another form, in which the tier takes it.
+# Reasons of retries that only change the request's form, so that the tier accepts it.
 _FREE = ("client_error", "context_overflow")
 
 
 class Situation(Struct, frozen=True):
-    """What a rule decides on: an exchange and the verdict with which its last attempt ended."""
+    """The input of a rule: an exchange and the verdict on its last attempt."""
 
     exchange: Exchange
     verdict: Verdict
     settings: Settings
-    view: TierView  # what is known of the tiers
+    view: TierView  # the tiers' states
     now: float  # seconds, on the clock of ``request.started``
 
     @property
     def reason(self) -> str:
-        """Why the attempt failed, in the words of ``escalate_on``."""
+        """Why the attempt failed, in the terms of ``escalate_on``."""
         verdict = self.verdict
         return verdict.reason if isinstance(verdict, Failure) else reason_of(verdict) or ""
 
@@ -46,7 +46,7 @@ class Situation(Struct, frozen=True):
         """Whether another attempt's reply can follow what the client already has.
 
         After text has gone out, one more attempt may replace a bad tool call or a loop at its end,
-        or give the answer after mere thoughts; after any other failure none may.
+        or give the answer after mere reasoning; after any other failure none may.
         """
         if not self.exchange.text_is_out:
             return True
@@ -58,7 +58,7 @@ class Situation(Struct, frozen=True):
         return may_end_better and not self.exchange.text_retried
 
     def in_time(self, later: float = 0.0) -> bool:
-        """Whether there is time for an upstream call to begin ``later`` seconds from now."""
+        """Whether an upstream call can begin ``later`` seconds from now."""
         return later < time_left(self.exchange, self.settings, self.now)
 
     def within_bounds(self, kept: int = 0) -> bool:
@@ -68,7 +68,7 @@ class Situation(Struct, frozen=True):
 
     @property
     def retries_left(self) -> int:
-        """How often this tier may be tried again, whatever failed; another form is free."""
+        """How often this tier may be retried, for any reason; a changed form is free."""
         retried = [n for reason, n in self.exchange.retried.items() if reason not in _FREE]
         return self.settings.reliability.escalation.max_retries_before_escalate - sum(retried)
 
@@ -82,7 +82,7 @@ class Situation(Struct, frozen=True):
         return self.within_bounds(kept=len(self.later()))
 
     def later(self, *, local: bool = False) -> list[str]:
-        """The later tiers that could take the request, in order; ``local``: only this machine's."""
+        """The later tiers that can take the request, in order. ``local``: only this machine's."""
         return ladder.following(self.exchange, self.settings, self.view, local=local)
 
     def may_leave(self, reason: str = "") -> bool:
@@ -99,7 +99,7 @@ class Situation(Struct, frozen=True):
         if tier is None:
             return None
         # The next tier needs a correction only if the client already has text of the bad reply,
-        # because its own reply follows that text.
+        # which its own reply continues.
         invalid = isinstance(self.verdict, InvalidToolCall)
         correct = invalid and self.exchange.text_is_out
         state = (self.exchange, self.settings, self.view, tier)
@@ -107,11 +107,11 @@ class Situation(Struct, frozen=True):
         return Move(tier, reason or self.reason, hint=self.hint, correct=correct, guided=guided)
 
     def retry_in_form(self, number: int, *, last: bool = False) -> Retry:
-        """Return a retry after a bad call or a text that may hold one, in the form that is due.
+        """Return the next form of retry after a bad call, or a text that may hold one.
 
         Guided comes first, without words if the tier is known to obey; then words. If the same
-        reply comes again, the words made the model copy it: the next retry goes without, then
-        warmer.
+        reply comes again, the words made the model copy it: the next retry has none, and the one
+        after that is warmer.
         """
         exchange, tier = self.exchange, self.exchange.tier
         guided = may_guide(exchange, self.settings, self.view, tier)
@@ -129,12 +129,12 @@ class Situation(Struct, frozen=True):
 
     @property
     def doubts_text(self) -> bool:
-        """Whether the verdict is a doubt whether the reply's text holds a call."""
+        """Whether the doubt is whether the reply's text holds a call."""
         return isinstance(self.verdict, InvalidToolCall) and self.verdict.doubts_text
 
     @property
     def hint(self) -> str:
-        """The hint for the next tier: that of the loop, even if a server failed after the loop."""
+        """The hint for the next tier: that of a loop, even if a server failed after it."""
         match self.verdict:
             case LoopDetected(doubt=False):
                 return self.verdict.hint

@@ -1,8 +1,8 @@
-"""The time limits of one exchange, and the signs of life to its client.
+"""The time limits of one exchange, and the keepalives to its client.
 
-:class:`TimeLimits` looks when something may be due (``watch.py``): it interrupts the exchange with
-the verdict of a limit that has been reached, starts a question about a silent server's health, and
-sends a keep-alive if the client has had no bytes for long. The rules are in ``deadlines.py``.
+:class:`TimeLimits` checks when something may be due (``watch.py``): it interrupts the exchange with
+the verdict of a reached limit, starts a health check of a silent server, and sends a keepalive if
+the client has had no bytes for long. The rules are in ``deadlines.py``.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _DEFAULTS = StreamSettings()
 
 
 class TimeLimits(Watch):
-    """Watches over one exchange. The driver reports when each of its calls begins and ends.
+    """Watches one exchange. The driver reports when each of its calls begins and ends.
 
-    ``leaves_silent``: whether to end the running call with a verdict, because something better
-    follows. Times are in seconds on the event loop's clock.
+    ``leaves_silent``: whether to end the running call with a verdict, because there is a better
+    alternative. Times are in seconds on the event loop's clock.
     """
 
     def __init__(
@@ -47,22 +47,22 @@ class TimeLimits(Watch):
         self._exchange = exchange
         self._answer = answer
         self._leaves_silent = leaves_silent
-        self._opinion_until = math.inf  # when an attempt that asks for a second opinion is given up
-        self._health_question: asyncio.Task[None] | None = None  # asks if a silent server is alive
-        self._deadlines: Deadlines | None = None  # the running call's; None: no call runs
+        self._opinion_until = math.inf  # when an attempt for a second opinion is given up
+        self._health_question: asyncio.Task[None] | None = None  # checks a silent server
+        self._deadlines: Deadlines | None = None  # the running call's; None: there is none
 
     def stop(self) -> None:
         super().stop()
         self.end_call()
 
     def await_turn(self, now: float) -> None:
-        """Note that an attempt begins to wait for its call."""
+        """Record that an attempt begins to wait for its call."""
         self._opinion_until = opinion_until(self._exchange, self._settings, now)
         if self._opinion_until < math.inf:
             self.look_soon()
 
     def begin_call(self, attempt: Attempt, now: float) -> None:
-        """Note that an attempt's upstream call begins."""
+        """Record that an attempt's upstream call begins."""
         self._deadlines = Deadlines(
             self._settings.tiers.get(attempt.request.tier),
             attempt,
@@ -74,15 +74,15 @@ class TimeLimits(Watch):
         self.look_soon()
 
     def note_bytes(self, now: float) -> None:
-        """Note that bytes of the call's reply came; a limit that comes nearer is looked at soon.
+        """Record that bytes arrived; if a limit may now be due earlier, check soon.
 
-        The limits that move away cost a chunk nothing: the next look sees that they have moved.
+        Limits that move later cost nothing per chunk: the next check sees that they have moved.
         """
         if self._deadlines is not None and self._deadlines.note_bytes(now):
             self.look_soon()
 
     def end_call(self) -> None:
-        """Note that the call, or the wait for its turn, is over."""
+        """Record that the call, or the wait for its turn, is over."""
         self._deadlines = None
         self._opinion_until = math.inf
         if self._health_question is not None:
@@ -111,7 +111,7 @@ class TimeLimits(Watch):
         return min(due, sign)
 
     def _next_sign_at(self) -> float:
-        """Return when the next sign of life to the client is due; infinity: never."""
+        """Return when the next keepalive to the client is due; infinity: never."""
         stream, request = self._settings.stream, self._exchange.request
         if not stream.keepalive_seconds or not request.stream:
             return math.inf
@@ -120,10 +120,10 @@ class TimeLimits(Watch):
         by_hand = stream.keepalive_seconds != _DEFAULTS.keepalive_seconds
         if first is None or by_hand or self._answer.downstream.started:
             return due
-        return max(due, request.started + first)  # the first sign of life fixes the status
+        return max(due, request.started + first)  # the first keepalive commits the status
 
     def _hang_timeout(self, deadlines: Deadlines, now: float) -> Verdict | None:
-        """Return a hanging model's timeout, if the client has no text and a better step follows."""
+        """Return a hanging model's timeout, if no text is out and there is a better alternative."""
         hung = deadlines.hangs(now)
         if hung is None:
             return None
@@ -132,9 +132,9 @@ class TimeLimits(Watch):
         return hung if not text_is_out and self._leaves_silent(hung, now) else None
 
     def _while_busy(self, now: float, deadlines: Deadlines | None) -> Verdict | float:
-        """While the client takes no bytes, count no silence, only the call's total time.
+        """While the client reads nothing, ignore silences and check the call's total time only.
 
-        That limit stays, so that the call doesn't keep its place on the tier forever.
+        That limit prevents a call from occupying its place on the tier forever.
         """
         self._answer.last_write = now
         if deadlines is None:
@@ -146,7 +146,7 @@ class TimeLimits(Watch):
         return timeout or now + LEAST_SECONDS
 
     async def _ask_health(self, deadlines: Deadlines) -> None:
-        """Ask a silent tier's server whether it is alive, then LiteLLM, which may hang itself."""
+        """Check the health of a silent tier's server, then LiteLLM's, which may hang itself."""
         tier, upstream = self._exchange.tier, self._upstream
         url = self._settings.tiers[tier].health_url
         assert url is not None

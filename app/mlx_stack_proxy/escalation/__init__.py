@@ -1,1 +1,1 @@
-"""Tiers: where an exchange starts, which tier comes next, who waits, which tiers are degraded."""
+"""Tiers: where an exchange starts, which one is next, who waits, which ones are degraded."""

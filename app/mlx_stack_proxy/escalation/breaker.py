@@ -1,10 +1,10 @@
-"""Which tiers are taken out for a while, and when they are tried again (the circuit breaker).
+"""The circuit breaker: which tiers are skipped for a while, and when they are tried again.
 
 The pattern is Nygard's (*Release It!*): closed, open for a cool-down, then half-open, where one
 probe at a time decides. Here "open" is called degraded. Only a server's failures count: a model's
 bad replies never degrade its tier. All times are seconds of the wall clock, passed in, because a
-breaker's state outlives its process. If that clock is put back, a cool-down that would now last
-longer than it was set for counts as over.
+breaker's state outlives its process. If that clock is set back, a cool-down whose remaining time
+would exceed its length counts as over.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ HEALTHY = BreakerState()
 
 
 class TierCall(Protocol):
-    """What a breaker knows of an upstream call."""
+    """The part of an upstream call that a breaker uses."""
 
-    at: float  # when it began on its tier; infinity: it has not, or is over
-    probe: bool  # the tier is degraded, and this call decides whether it comes back
+    at: float  # when it began on its tier; infinity: not yet, or over
+    probe: bool  # the tier is degraded, and this call decides whether it recovers
 
     @property
     def tier(self) -> str: ...
@@ -39,24 +39,24 @@ class Breakers:
 
     def __init__(self, settings: DegradeSettings) -> None:
         self._settings = settings
-        # By tier, only tiers that have failed since they last answered. Others only read it.
+        # By tier, only tiers that have failed since they last answered. Read-only for others.
         self.health: dict[str, BreakerState] = {}
         self._probing: set[str] = set()  # tiers on which a probe is running
-        self._recovered: dict[str, float] = {}  # by tier, when it last came back
+        self._recovered: dict[str, float] = {}  # by tier, when it last recovered
         self._answered: set[str] = set()  # tiers that have answered in this process
-        # Of these, those that failed at most once since, and aren't degraded.
+        # Tiers of these that have failed at most once since then and aren't degraded.
         self.proven: frozenset[str] = frozenset()
-        self._forgiven: set[str] = set()  # came back, and not answered since (`answers_again`)
+        self._forgiven: set[str] = set()  # recovered, but not answered since (`answers_again`)
 
     def adapt(self, settings: DegradeSettings) -> None:
-        """Use other rules from now on; a tier that is degraded keeps its cool-down."""
+        """Use new settings from now on; a degraded tier keeps its cool-down."""
         self._settings = settings
 
     def __getitem__(self, tier: str) -> BreakerState:
         return self.health.get(tier, HEALTHY)
 
     def restore(self, health: Mapping[str, BreakerState]) -> None:
-        """Take over the states that the store kept over a restart."""
+        """Adopt the states that the store kept over a restart."""
         self.health.update((tier, state) for tier, state in health.items() if state != HEALTHY)
         self._renew_proven()
 
@@ -78,7 +78,7 @@ class Breakers:
         """End the cool-down of a tier whose server was gone and is back; return whether it had one.
 
         A probe may follow. This happens only once until the tier answers, because a server that
-        dies at each call is no better for coming back.
+        dies at each call is not better after a restart.
         """
         health = self.health.get(tier)
         if health is None or not health.degraded or tier in self._forgiven:
@@ -88,7 +88,7 @@ class Breakers:
         return True
 
     def begin(self, call: TierCall, now: float) -> None:
-        """Note that a call begins, and make it the probe of its tier if one is due.
+        """Record that a call begins, and make it the tier's probe if one is due.
 
         The caller must :meth:`end` the call, after :meth:`failed` or :meth:`succeeded`.
         """
@@ -100,7 +100,7 @@ class Breakers:
             self._probing.add(tier)
 
     def end(self, call: TierCall) -> None:
-        """Note that the call is over, however it ended: after a probe, another may follow."""
+        """Record that the call is over, however it ended; after a probe, another may follow."""
         if call.probe:
             self._probing.discard(call.tier)
         call.at = math.inf
@@ -108,8 +108,8 @@ class Breakers:
     def failed(self, call: TierCall, now: float) -> bool:
         """Count a server error or a timeout; return whether it degrades the tier (again).
 
-        A call that began before the end of the cool-down, or before the tier came back, counts for
-        nothing: it is older than what is known, or was made because no other tier was left.
+        A call that began before the end of the cool-down, or before the tier recovered, is ignored:
+        it is older than the tier's state, or was made because no other tier was left.
         """
         tier = call.tier
         old = self[tier]
@@ -126,7 +126,7 @@ class Breakers:
         return new.degraded_until != old.degraded_until
 
     def succeeded(self, tier: str, now: float) -> bool:
-        """Note that the tier gave a reply, good or bad; return whether that brings it back."""
+        """Record that the tier gave a reply, good or bad; return whether it recovers by that."""
         if tier in self._answered and tier not in self.health:  # the usual case
             return False
         self._answered.add(tier)

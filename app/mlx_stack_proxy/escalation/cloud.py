@@ -1,8 +1,8 @@
 """Calls to the cloud: directly, if LiteLLM doesn't list its model, and within an hourly cap.
 
 An operator who sets ``cloud_fallback`` consents to calls that leave the machine
-(docs/escalation.md). ``tiers.py`` and ``ladder.py`` decide which requests may go there. None of the
-client's headers does.
+(docs/escalation.md). ``tiers.py`` and ``ladder.py`` decide which requests may go there. No header
+of the client's is sent there.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SCOPE = "cloud"  # the budget's name in the store
 
 
 class Cloud:
-    """The connection to the cloud's API, and the cap on the tokens that all exchanges use there."""
+    """The connection to the cloud's API, and the cap on all exchanges' tokens there."""
 
     def __init__(self, settings: CloudFallbackSettings) -> None:
         self._settings = settings
-        # The hourly cap; it holds for calls through LiteLLM, too.
+        # The hourly cap; it also applies to calls through LiteLLM.
         self.limits = (Limit(SCOPE, settings.max_tokens_per_hour, rolling=True),)
         self.upstream = Upstream(UpstreamSettings(base_url=settings.url))
 
@@ -36,5 +36,5 @@ class Cloud:
 
 
 def cloud_key(settings: CloudFallbackSettings) -> str | None:
-    """Return the cloud's key from the environment variable in the settings; None: it isn't set."""
+    """Return the cloud's key from the settings' environment variable; None: it isn't set."""
     return os.environ.get(settings.api_key_env, "").strip() or None

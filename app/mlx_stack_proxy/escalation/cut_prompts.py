@@ -1,8 +1,8 @@
-"""Finds servers that cut a prompt and say nothing: Ollama drops all but its ``num_ctx`` tokens.
+"""Detects servers that silently cut a prompt: Ollama drops all but its ``num_ctx`` tokens.
 
-A server's count of the prompt then lies far under what was sent. It is believed if two replies in
-a row say the same. Some servers count only what is new to their cache; so a count that can be that
-of the newest messages says nothing, nor does one along with cached tokens.
+The server's count of the prompt is then far below what was sent. Two such replies in a row are
+proof. Some servers count only tokens that are not in their cache; so a count that may be that of
+the newest messages is ignored, and so is one next to cached tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..wire.prompt_size import BYTES_PER_TOKEN, estimate_prompt_tokens
 from ..wire.usage import SLACK
 from .learned import LEAST_WINDOW
 
-# Text has up to 9 bytes a token (long runs of blanks), where the estimate takes 3.5.
+# Text has up to 9 bytes a token (long runs of blanks), where the estimate assumes 3.5.
 LEAST_SHARE = 3
 
 
@@ -28,12 +28,12 @@ class CutPrompts:
         if usage is None or usage.counted_by_litellm or usage.prompt_tokens < LEAST_WINDOW:
             return 0
         count, before = usage.prompt_tokens, self._suspicious.get(tier)
-        # Most requests need no estimate. A picture has few tokens for its bytes, never more.
+        # Most requests need no estimate. An image has few tokens for its bytes, never more.
         most = LEAST_SHARE * count
         is_far_under = request.size > most * BYTES_PER_TOKEN and request.prompt_tokens > most
         if usage.cached_tokens or not is_far_under:
             if before is not None and (usage.cached_tokens or count > before + SLACK):
-                del self._suspicious[tier]  # it counts, or reads, otherwise
+                del self._suspicious[tier]  # it counts, or reads, differently
             return 0
         if _may_be_new_only(count, request):
             return 0

@@ -1,7 +1,7 @@
 """Which tier an exchange starts on, and which comes next: forward only (docs/escalation.md).
 
-The route (``tiers.py``) names the tiers that the exchange may use. These pure functions choose from
-it by the request's size and needs and by what is known of the tiers (:class:`TierView`).
+The route (``tiers.py``) lists the tiers that the exchange may use. These pure functions choose
+among them by the request's size and needs and by the tiers' states (:class:`TierView`).
 ``next_step.py`` decides whether a failed attempt leads to another tier at all.
 """
 
@@ -18,7 +18,7 @@ from ..settings import Settings
 def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | None) -> Start:
     """Return the tier to start on. ``sticky``: the tier its session was escalated to, if any.
 
-    If all tiers are closed or degraded, the exchange starts on one of them all the same.
+    If all tiers are closed or degraded, the exchange starts on one of them anyway.
     """
     tiers = exchange.request.route.tiers
     if not tiers or not may_escalate(exchange, settings):
@@ -29,9 +29,9 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
     first = candidates[0]
     is_up = first not in view.passed_over and first not in view.closed
     if is_up and fits(first, exchange.request, settings, view):
-        return start_on(first)  # the usual case, without a look at the other tiers
+        return start_on(first)  # the usual case, decided without looking at the other tiers
     fitting = [t for t in candidates if fits(t, exchange.request, settings, view)]
-    # From the sticky tier on, no tier that fits is up: take the tiers before it as well.
+    # From the sticky tier on, no fitting tier is up: consider the tiers before it, too.
     if all(tier in view.passed_over or tier in view.closed for tier in fitting):
         fitting = [t for t in tiers if fits(t, exchange.request, settings, view)]
     if not fitting:
@@ -54,8 +54,8 @@ def start(exchange: Exchange, settings: Settings, view: TierView, sticky: str | 
 def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]:
     """Return the tiers that aren't closed, or all of them if none is left.
 
-    If the first tier is closed, cloud tiers are left out: the tokens that a budget saves must not
-    be spent on the cloud.
+    If the first tier is closed, cloud tiers are left out: tokens saved by a budget must not be
+    spent in the cloud.
     """
     open_tiers = [tier for tier in tiers if tier not in view.closed]
     if open_tiers and open_tiers[0] != tiers[0]:
@@ -66,10 +66,10 @@ def _open(tiers: Sequence[str], settings: Settings, view: TierView) -> list[str]
 def following(
     exchange: Exchange, settings: Settings, view: TierView, *, local: bool = False
 ) -> list[str]:
-    """Return the tiers after the present one that could take the request, in order.
+    """Return the tiers after the current one that can take the request, in order.
 
-    Closed tiers are left out, and degraded ones too, unless all are degraded. ``local``: only tiers
-    on this machine.
+    Closed tiers are left out, and so are degraded ones, unless all are degraded. ``local``: only
+    tiers on this machine.
     """
     tiers = exchange.request.route.tiers
     if not may_escalate(exchange, settings) or exchange.tier not in tiers:
@@ -88,10 +88,9 @@ def following(
 def larger(
     exchange: Exchange, settings: Settings, view: TierView, named_window: int | None
 ) -> str | None:
-    """Return the next tier whose context window is larger than the present tier's.
+    """Return the next tier whose context window is larger than the current tier's.
 
-    ``named_window``: the present tier's window in tokens, as its error names it; None: the setting
-    counts.
+    ``named_window``: the current tier's window in tokens, by its error; None: the setting counts.
     """
     configured = window(exchange.tier, settings, TierView())
     present = min(configured, named_window or configured)
@@ -102,11 +101,11 @@ def larger(
 def _nearest(exchange: Exchange, tiers: Sequence[str], settings: Settings, view: TierView) -> Start:
     """Return the start for a request that fits no tier.
 
-    It is the tier with the largest window of those that have the abilities, or else of all.
+    It is the tier with the largest window among those with the features, or else among all.
     """
     request = exchange.request
     candidates = [tier for tier in tiers if able(tier, request, settings, view)] or tiers
-    if has_room(candidates[0], request, settings, view):  # no tier has the abilities
+    if has_room(candidates[0], request, settings, view):  # no tier has the features
         return Start(candidates[0])
     best = max(candidates, key=lambda tier: window(tier, settings, view))
     short = best != tiers[0] and not has_room(tiers[0], request, settings, view)

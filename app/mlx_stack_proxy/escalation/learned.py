@@ -1,7 +1,7 @@
-"""What tiers have taught: smaller context windows, abilities they lack, whether they obey a schema.
+"""Learns from tiers' replies: smaller context windows, missing features, obedience to schemas.
 
-``ladder.py`` reads it, so that later requests skip a tier that would refuse them. Times are seconds
-of the wall clock, passed in. If that clock is put back, everything is forgotten.
+``ladder.py`` uses it, so that later requests skip a tier that would refuse them. Times are seconds
+of the wall clock, passed in. If that clock is set back, everything is forgotten.
 """
 
 from __future__ import annotations
@@ -14,49 +14,49 @@ from ..engine.request import Request
 from ..engine.verdicts import Failure
 from ..state.store import ROUNDING
 
-# A tier may get another model while we run, and an error may have meant something else.
-# One call in ten minutes that fails at once is a small price for finding out.
+# A tier may get another model while we run, and an error may have been misunderstood. One call in
+# ten minutes that fails at once is a small price for finding out.
 FORGET_SECONDS = 600.0
 _NOT_IMPLEMENTED = 501
-_SEARCHED = 500_000  # bytes of a request that is searched for what an error may quote
+_SEARCHED = 500_000  # bytes of a request that are searched for numbers that an error may quote
 _REPLY_LIMITS = ("max_tokens", "max_completion_tokens")
 LEAST_WINDOW = 1_024  # tokens; a smaller window is learned only from an error's field
 
 
 class LearnedLimits:
-    """What all tiers' errors have taught, for ``FORGET_SECONDS`` each."""
+    """What all tiers' errors have taught, kept for ``FORGET_SECONDS`` each."""
 
     def __init__(self) -> None:
-        self._windows: dict[str, tuple[int, float]] = {}  # by tier: tokens, and when they expire
-        self._lacks: dict[tuple[str, str], float] = {}  # by tier and ability: when it expires
-        self._obey: set[str] = set()  # tiers whose last guided reply had its schema's form
-        self._refuse: dict[str, float] = {}  # by tier that refused a schema, or didn't obey it
-        self._strict: dict[str, float] = {}  # by tier: when it expires
+        self._windows: dict[str, tuple[int, float]] = {}  # by tier: tokens and expiry
+        self._lacks: dict[tuple[str, str], float] = {}  # by tier and feature: expiry
+        self._obey: set[str] = set()  # tiers whose last guided reply obeyed its schema
+        self._refuse: dict[str, float] = {}  # by tier that refused or disobeyed a schema: expiry
+        self._strict: dict[str, float] = {}  # by tier: expiry
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has been learned, not even what is forgotten by now."""
+        """Whether nothing has been learned, including what has expired."""
         return not (self._windows or self._lacks or self._obey or self._refuse or self._strict)
 
     def take(
         self, tier: str, failure: Failure, request: Request, now: float, output: int = 0
     ) -> None:
-        """Learn from a call that failed; most failures teach nothing.
+        """Learn from a failed call; most failures teach nothing.
 
-        ``output``: tokens for which the call asked; many servers count them, too.
+        ``output``: tokens that the call requested; many servers count them, too.
         """
         until = now + FORGET_SECONDS
         window = _taught(failure, request, output)
         if window is not None:
             known_window = self.windows(now).get(tier, window)
             self._windows[tier] = (min(window, known_window), until)
-        # A server in trouble may say anything; one that refuses the request knows what it can't do.
+        # A server in trouble may say anything; one that refuses the request knows its limits.
         status = failure.status or 0
         if failure.lacks and (400 <= status < 500 or status == _NOT_IMPLEMENTED):
             self._lacks[tier, failure.lacks] = until
 
     def take_guided(self, tier: str, result: Guided, now: float) -> None:
-        """Learn from what became of the schema that a guided call sent."""
+        """Learn from the result of a guided call."""
         if result == "obeyed":
             self._obey.add(tier)
         elif result in ("disregarded", "refused"):
@@ -64,12 +64,12 @@ class LearnedLimits:
             self._refuse[tier] = now + FORGET_SECONDS
 
     def guided(self, now: float) -> Mapping[str, bool]:
-        """Return for each tier whether it obeys a schema; without those that aren't known."""
+        """Return for each tier whether it obeys a schema; unknown tiers are absent."""
         refuse = [tier for tier, until in self._refuse.items() if _lasts(until, now)]
         return dict.fromkeys(self._obey, True) | dict.fromkeys(refuse, False)
 
     def take_strict(self, tier: str, now: float) -> None:
-        """Learn that a tier took messages in a strict form that it had refused in their own."""
+        """Learn that a tier accepted strictly placed messages after refusing the original ones."""
         self._strict[tier] = now + FORGET_SECONDS
 
     def strict(self, now: float) -> frozenset[str]:
@@ -82,7 +82,7 @@ class LearnedLimits:
         return {tier: tokens for tier, (tokens, until) in entries if _lasts(until, now)}
 
     def lacks(self, now: float) -> Mapping[str, frozenset[str]]:
-        """Return the abilities (of ``tier_view.ABILITIES``) that tiers lack, by tier."""
+        """Return the features (of ``tier_view.ABILITIES``) that tiers lack, by tier."""
         by_tier: dict[str, frozenset[str]] = {}
         for (tier, ability), until in self._lacks.items():
             if _lasts(until, now):
@@ -91,11 +91,11 @@ class LearnedLimits:
 
 
 def _taught(failure: Failure, request: Request, output: int) -> int | None:
-    """Return the window that an overflow teaches; None: it teaches none.
+    """Return the window that an overflow teaches, or None.
 
-    An error's words may quote this client's, and must not close a tier to others. So a number in
-    them counts only if the request doesn't hold it, and if it fits the request: the prompt, of
-    which our estimate may be half, or the tokens that the error says were asked for.
+    An error's text may quote this client, and must not close a tier to others. So a number in it
+    counts only if the request doesn't contain it and if it fits the request: the prompt, of which
+    our estimate may be half, or the tokens that the error says were requested.
     """
     if failure.kind != "context_overflow":
         return None
@@ -103,9 +103,9 @@ def _taught(failure: Failure, request: Request, output: int) -> int | None:
     if failure.in_field == "window":
         return window
     if window is None:
-        # It says only that the window is smaller than this prompt, perhaps with its output.
+        # It shows only that the window is smaller than this prompt, perhaps with its output.
         window = prompt - 1 if failure.in_field == "overflow" and not failure.room else 0
-    elif request.size > _SEARCHED:  # too large to look for it
+    elif request.size > _SEARCHED:  # too large to search
         return None
     else:
         body = {key: value for key, value in request.body.items() if key not in _REPLY_LIMITS}

@@ -1,9 +1,9 @@
 """Watches the servers of failing tiers, so that a restarted server needs no cool-down.
 
-From a tier's first failure on, a task asks its ``health_url`` once a second; a tier without one is
-not watched. If the server takes no connection and later answers, it was restarted, and the tier's
+From a tier's first failure on, a task polls its ``health_url`` once a second; a tier without one is
+not watched. If the server refuses connections and later answers, it was restarted, and the tier's
 breaker ends its cool-down. A server that answers all along while its calls fail, or that hangs and
-recovers, has to cool down: nothing shows that its next call would go better.
+recovers, has to cool down: nothing suggests that its next call would succeed.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ..tasks import Background
 from .breaker import HEALTHY
 from .tier_states import TierStates
 
-# Between two questions. A judgement: short compared with a server's start, and no load for the
-# server (HAProxy checks each 2 s by default).
+# Between two polls. A judgement: short compared with a server's start, and no load for the server
+# (HAProxy checks every 2 s by default).
 INTERVAL_SECONDS: Final = 1.0
 
 
 class Recovery:
     """The watching tasks, one for each failing tier that has a ``health_url``.
 
-    A task begins at the tier's first failure: when its breaker opens, its server may be back
-    already.
+    A task starts at the tier's first failure, because when its breaker opens, its server may
+    already be back.
     """
 
     def __init__(self, settings: Settings, upstream: Upstream, states: TierStates) -> None:
@@ -37,7 +37,7 @@ class Recovery:
         self._states = states
         self._background = Background()
         self._closed = False
-        self.watched: set[str] = set()  # the tiers that a task watches now
+        self.watched: set[str] = set()  # the tiers that are being watched
 
     def adapt(self, settings: Settings) -> None:
         """Use other tiers from now on."""
@@ -55,7 +55,7 @@ class Recovery:
         if not is_needed or tier in self.watched or self._closed:
             return
         self.watched.add(tier)
-        # In an empty context: the task belongs to no request, so its log lines must name none.
+        # The task belongs to no request; in an empty context its log lines name none.
         contextvars.Context().run(self._background.start, self._watch(tier))
 
     async def close(self) -> None:
@@ -67,7 +67,7 @@ class Recovery:
         return tier_settings.health_url if tier_settings is not None else None
 
     async def _watch(self, tier: str) -> None:
-        gone = False  # the server has taken no connection
+        gone = False  # the server has refused a connection
         try:
             while (url := self._url(tier)) is not None and self._states[tier] is not HEALTHY:
                 health = await self._upstream.health(url, HEALTH_SECONDS)
@@ -75,7 +75,7 @@ class Recovery:
                     if gone:
                         self._states.answers_again(tier)
                     if gone or not self._states.cooling(tier):
-                        return  # its calls fail though it answers; or the next request is the probe
+                        return  # calls fail although it answers, or the next request is the probe
                 gone = gone or health == "gone"
                 await asyncio.sleep(INTERVAL_SECONDS)
         except Exception as error:

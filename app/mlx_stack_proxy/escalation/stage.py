@@ -1,11 +1,11 @@
-"""Finds replies that no server meant to give: empty, to a cut prompt, with a made-up end.
+"""Detects replies that no server meant to give: empty, to a cut prompt, or with a made-up end.
 
 If a model server dies, LiteLLM ends its stream with an invented ``finish_reason: "stop"`` and
-``[DONE]``. Often the reply has no text. If it has some, only the usage gives the death away, which
+``[DONE]``. Often the reply has no text. If it has some, only the usage reveals the death, because
 LiteLLM then counts itself: that usage has no ``cached_tokens``, and ``completion_tokens_details``
-unless the stream held more than text; or it comes too late to be waited for. Good replies of a
-server that never sends a usage look the same, so the sign counts only for local tiers whose server
-has shown, in a stream, that it sends its own.
+unless the stream held more than text; or it arrives too late. Good replies of a server that never
+sends a usage look the same, so the sign counts only for local tiers whose server has sent its own
+usage in a stream.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from . import ladder
 from .cut_prompts import CutPrompts
 
 # A reply without the server's own usage is suspect only if at least MIN_OWN streams of the tier had
-# one, and OWN_FOR_EACH_RUN for each run of replies without one. One is not enough: vLLM names
-# `cached_tokens` only where some were cached, so its usage for a new prompt looks like LiteLLM's
+# one, and OWN_FOR_EACH_RUN for each run of replies without one. One is not enough: vLLM reports
+# `cached_tokens` only if some were cached, so its usage for a new prompt looks like LiteLLM's
 # count; and a hook of LiteLLM's sends none.
 MIN_OWN = 10
 OWN_FOR_EACH_RUN = 10
 # A server's death ends the replies of all its clients, which makes a run. A longer run than this
-# means that the server sends no usage any more.
+# means that the server no longer sends a usage.
 LONGEST_RUN = 32
 _CUT = ("length", "max_tokens", "content_filter")
 
 
 class Escalation(Stage):
-    """Chooses the tier to start on; finds empty replies and made-up ends."""
+    """Chooses the tier to start on; detects empty replies and made-up ends."""
 
     name = "escalation"
 
@@ -50,7 +50,7 @@ class Escalation(Stage):
         return ladder.start(exchange, self._settings, view, view.sticky)
 
     def continue_from(self, predecessor: Stage) -> None:
-        """Take over what was seen of each tier that still has the same model."""
+        """Keep what was seen of each tier whose model is still the same."""
         assert isinstance(predecessor, Escalation)
         same = self._models.items() & predecessor._models.items()
         self._seen |= {name: predecessor._seen[name] for name, _ in same}
@@ -60,7 +60,7 @@ class Escalation(Stage):
         return _EscalationState(self, exchange)
 
     def record_end(self, tier: str, reply: Reply) -> bool:
-        """Record the end of a reply, once per reply. Return whether LiteLLM made the end up."""
+        """Record the end of a reply, once per reply. Return whether LiteLLM invented the end."""
         # LiteLLM may take seconds to count, and after the finish_reason the usage isn't awaited.
         seen = self._seen.get(tier)
         return seen is not None and not (reply.cut or reply.whole) and seen.record(reply.usage)
@@ -71,8 +71,8 @@ class _Usages:
 
     def __init__(self) -> None:
         # _own_usages: replies that the server counted. _runs: runs of replies that LiteLLM counted.
-        # _run_length: such replies in the present run; 0: no run. _own_in_run: replies that the
-        # server counted since that run began. _unnamed: own usages that named no cached tokens.
+        # _run_length: such replies in the current run; 0: no run. _own_in_run: replies that the
+        # server counted since that run began. _unnamed: own usages without cached tokens.
         self._own_usages = self._runs = self._run_length = self._own_in_run = self._unnamed = 0
 
     def record(self, usage: Usage | None) -> bool:
@@ -81,7 +81,7 @@ class _Usages:
             self._own_usages += 1
             self._unnamed += not usage.names_cached
             self._own_in_run += 1
-            # As a server dies, bad replies outnumber the good ones; otherwise the run is over.
+            # When a server dies, bad replies outnumber the good ones; otherwise the run is over.
             if self._own_in_run >= self._run_length:
                 self._run_length = self._own_in_run = 0
             return False
@@ -93,7 +93,7 @@ class _Usages:
         return self._own_usages >= MIN_OWN and self._own_usages >= self._runs * OWN_FOR_EACH_RUN
 
     def _is_own(self, usage: Usage) -> bool:
-        """Whether the server counted; one that has always named cached tokens names them again."""
+        """Whether the server counted; one that always reports cached tokens reports them again."""
         if usage.counted_by_litellm:
             return False
         return usage.names_cached or self._unnamed > 0 or self._own_usages < MIN_OWN
@@ -117,7 +117,7 @@ class _EscalationState(StageState):
         return self._cut_prompt(reply)
 
     def _cut_prompt(self, reply: Reply) -> Failure | None:
-        """Return the overflow of a prompt that the server cut, while the client has no text."""
+        """Return the overflow of a prompt that the server cut, if the client has no text."""
         request, tier = self._exchange.request, self._exchange.tier
         read = self._stage.cut_prompts.record(tier, request, reply.usage)
         if not read:
@@ -133,7 +133,7 @@ class _EscalationState(StageState):
         )
 
     def _has_ended(self, choice: ChoiceReply, reply: Reply) -> bool:
-        """Whether the server itself ended the turn, with a usage of its own, after a result."""
+        """Whether the server itself ended the turn, with its own usage, after a tool's result."""
         roles = (
             message.get("role") for message in reversed(self._exchange.request.body["messages"])
         )
@@ -143,7 +143,7 @@ class _EscalationState(StageState):
 
 
 def _is_empty(choice: ChoiceReply) -> bool:
-    """Whether a choice says nothing, or nothing but reasoning inside its text."""
+    """Whether a choice has no content, or only reasoning in its text."""
     if choice.finish_reason in _CUT or choice.tool_calls or choice.refusal or choice.has_other:
         return False
     text = choice.text.strip()

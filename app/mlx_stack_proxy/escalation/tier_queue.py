@@ -1,9 +1,9 @@
 """Who gets a tier's next slot, and the wait for it: API keys take turns, then a key's sessions.
 
 Each :class:`TierQueue` keeps its waiting keys in the order of their turns, each with its sessions
-in the order of theirs. The first key's first session gets the next slot for its oldest ticket, and
-both move to the end. The local tiers share a limit (:class:`SharedLimit`), one request in all while
-memory is short; then the queues take turns as well.
+in order. The first key's first session gets the next slot for its oldest ticket, and both move to
+the end. The local tiers share a limit (:class:`SharedLimit`), one request in all while memory is
+short; then the queues take turns as well.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class QueueTimeout(Exception):
 
 
 class Ticket:
-    """One request's place in a queue: ``async with`` waits for a slot, and gives it back.
+    """One request's place in a queue: ``async with`` waits for a slot and releases it.
 
     ``key``: the client's API key; "" if it has none.
     """
@@ -47,7 +47,7 @@ class Ticket:
         self.session = session
         self.key = key
         self.granted = False  # whether it holds a slot
-        self._turn: asyncio.Event | None = None  # None: nobody waits for the slot
+        self._turn: asyncio.Event | None = None  # None: nothing waits for the slot
 
     async def __aenter__(self) -> Self:
         """Wait for a slot. Raises :class:`QueueTimeout`."""
@@ -60,7 +60,7 @@ class Ticket:
                 await self._turn.wait()
         except BaseException as error:
             timed_out = isinstance(error, TimeoutError)
-            if timed_out and self.granted:  # the slot came in the same moment
+            if timed_out and self.granted:  # the slot was granted at the same time
                 return self
             queue.leave(self)
             if timed_out:
@@ -84,7 +84,7 @@ class SharedLimit:
 
     def __init__(self) -> None:
         self.limit: int | None = None  # None: all slots of all queues
-        self.waiting = 0  # tickets that wait in these queues
+        self.waiting = 0  # waiting tickets in these queues
         self.queues: list[TierQueue] = []
 
     @property
@@ -92,12 +92,12 @@ class SharedLimit:
         return self.limit is not None and sum(q.in_use for q in self.queues) >= self.limit
 
     def set_limit(self, limit: int | None) -> None:
-        """Change the limit, and grant the slots that are free now. No granted slot is taken."""
+        """Change the limit, and grant the slots that are free now. Granted slots stay."""
         self.limit = limit
         self.grant_free()
 
     def grant_free(self) -> None:
-        """Grant all free slots; a queue that has had a turn goes to the end of the row."""
+        """Grant all free slots; a queue that has had its turn moves to the end."""
         while self.waiting and not self.is_full:
             queue = next((q for q in self.queues if q.waiting and q.in_use < q.slots), None)
             if queue is None:
@@ -130,15 +130,15 @@ class TierQueue:
         return self.in_use < self.slots and not self.waiting and not self.shared.is_full
 
     def adapt(self, tier: TierSettings) -> None:
-        """Use new limits, and grant what is free now. No granted slot is taken.
+        """Use new limits, and grant the slots that are free now. Granted slots stay.
 
-        A request that waits already keeps its timeout.
+        A waiting request keeps its timeout.
         """
         self.slots, self.timeout = tier.max_concurrency, tier.queue_timeout
         self.shared.grant_free()
 
     def join(self, ticket: Ticket) -> bool:
-        """Grant the ticket a slot if one is free and no ticket waits, else queue it; say which."""
+        """Grant a slot if one is free and nothing waits, else queue the ticket; return which."""
         if self.has_room:
             ticket.grant()
             return True
@@ -148,7 +148,7 @@ class TierQueue:
         return False
 
     def leave(self, ticket: Ticket) -> None:
-        """Give back the ticket's slot, or its place among the waiting; grant what is free now."""
+        """Release the ticket's slot, or remove the ticket from the queue; grant the free slots."""
         if ticket.granted:
             ticket.granted = False
             self.in_use -= 1
@@ -166,7 +166,7 @@ class TierQueue:
         key, sessions = next(iter(self._turns.items()))
         session, tickets = next(iter(sessions.items()))
         ticket, _ = tickets.popitem(last=False)
-        sessions.move_to_end(session)  # the key's other sessions come first
+        sessions.move_to_end(session)  # the key's other sessions come next
         self._turns.move_to_end(key)  # and so do all other keys
         self._count_waiting(-1)
         self._tidy(ticket)
@@ -190,12 +190,12 @@ class TierQueues:
 
     def __init__(self, tiers: Mapping[str, TierSettings]) -> None:
         self._local = SharedLimit()
-        # A removed tier keeps its queue: an exchange that began with the tier may still run.
+        # A removed tier keeps its queue, because an exchange on it may still run.
         self._queues: dict[str, TierQueue] = {}
         self.adapt(tiers)
 
     def adapt(self, tiers: Mapping[str, TierSettings]) -> None:
-        """Use other tiers or limits from now on. Requests that run or wait are not disturbed."""
+        """Use other tiers or limits from now on, without affecting running or waiting requests."""
         for name, tier in tiers.items():
             queue = self._queues.get(name)
             if queue is None or queue.local != tier.local:
@@ -212,16 +212,16 @@ class TierQueues:
     ) -> AbstractAsyncContextManager[Ticket | None]:
         """Hold a slot of a tier, after waiting for it. Entering raises :class:`QueueTimeout`.
 
-        A pass-through model has no queue, so that its requests hold nothing and never wait.
+        A pass-through model has no queue, so its requests hold nothing and never wait.
         """
         queue = self._queues.get(tier)
         return NO_QUEUE if queue is None else Ticket(queue, session, key)
 
     def shed(self, on: bool) -> None:
-        """Let all local tiers together take only one request at a time, or end that."""
+        """Limit all local tiers together to one request at a time, or end that."""
         self._local.set_limit(1 if on else None)
 
     def readings(self) -> list[tuple[str, int, int]]:
-        """Return each tier's name, its slots in use, and the number of waiting requests."""
+        """Return each tier's name, its slots in use, and its number of waiting requests."""
         queues = ((name, self._queues[name]) for name in self._tier_names)
         return [(name, queue.in_use, queue.waiting) for name, queue in queues]

@@ -1,8 +1,8 @@
-"""What this process knows of its tiers' servers: breakers, and what their errors have taught.
+"""What this process knows about its tiers' servers: breakers, and what errors have taught.
 
 ``breaker.py`` and ``learned.py`` hold the rules and take every time as an argument. This module
-gives them the clock, writes each change to the store's journal and the log, and returns what is
-known as a :class:`TierView` for ``ladder.py``.
+supplies the clock, writes each change to the store's journal and the log, and returns a
+:class:`TierView` for ``ladder.py``.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class TierStates:
         self._all_well = TierView()  # the view while no tier fails or has taught anything
 
     def adapt(self, settings: Settings) -> None:
-        """Use other tiers and rules from now on; what is known of a tier stays under its name."""
+        """Use other tiers and rules from now on; a tier's state stays under its name."""
         self._tiers = settings.tiers
         self._breakers.adapt(settings.reliability.escalation.degrade)
 
     async def restore(self) -> None:
-        """Load the breakers that the store has kept. Raises ``StoreError``."""
+        """Load the breakers from the store. Raises ``StoreError``."""
         states = await self._store.breakers()
         self._breakers.restore(
             {tier: state for tier, state in states.items() if tier in self._tiers}
         )
 
     def view(self) -> TierView:
-        """Return what is known now, for the ladder's rules."""
+        """Return the current states, for the ladder's rules."""
         if not self._breakers.health and self._learned.is_empty:  # the usual case
             proven = self._breakers.proven
             if self._all_well.proven is not proven:
@@ -72,14 +72,14 @@ class TierStates:
         )
 
     def note_strict(self, tier: str) -> None:
-        """Note that the tier takes messages only in the form of ``wire/strict_template.py``."""
+        """Record that the tier accepts messages only in the form of ``wire/strict_template.py``."""
         self._learned.take_strict(tier, self._clock())
 
     def __getitem__(self, tier: str) -> BreakerState:
         return self._breakers[tier]
 
     def begin(self, call: TierCall) -> None:
-        """Note that a call on its tier begins; :meth:`end` it after :meth:`note`."""
+        """Record that a call on its tier begins; :meth:`end` it after :meth:`note`."""
         self._breakers.begin(call, self._clock())
 
     def end(self, call: TierCall) -> None:
@@ -88,9 +88,9 @@ class TierStates:
     def note(
         self, call: TierCall, outcome: Outcome, request: Request, output: int = 0
     ) -> Event | None:
-        """Learn from how a call ended; return the event to keep, if the tier's state changed.
+        """Learn from how a call ended; return the event to store, if the tier's state changed.
 
-        ``output``: tokens for which it asked.
+        ``output``: the tokens that it requested.
         """
         tier, verdict, guided = call.tier, outcome.verdict, outcome.guided
         self._learned.take_guided(tier, guided, self._clock())

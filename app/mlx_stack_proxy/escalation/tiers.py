@@ -1,9 +1,9 @@
 """Which tiers an exchange may use, in order: its route (docs/escalation.md).
 
 The client names a tier, an alias or a LiteLLM model, in the body or by header. The route begins
-there and follows the chain forward; it leaves out cloud tiers for which the operator's or the
-client's consent is missing, and tiers whose model LiteLLM doesn't list. All of this needs only the
-settings and the list. ``ladder.py`` then chooses from the route by the tiers' state.
+there and follows the chain forward. It leaves out cloud tiers without the operator's or the
+client's consent, and tiers whose model LiteLLM doesn't list. All of this depends only on the
+settings and the list; ``ladder.py`` then chooses from the route by the tiers' states.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def is_listed(model: str, listed: Collection[str]) -> bool:
 
 
 def named_tier(model: str, settings: Settings) -> str | None:
-    """Return the tier that ``model`` means by name, alias or ``auto``; None if it means none."""
+    """Return the tier that ``model`` means by name, alias or ``auto``, or None."""
     if model in settings.tiers:
         return model
     escalation = settings.reliability.escalation
@@ -49,7 +49,7 @@ def named_tier(model: str, settings: Settings) -> str | None:
 
 
 def named_by_client(model: str, header_tier: str | None, settings: Settings) -> str | None:
-    """Return the tier that the client chose itself; None if it left the choice to the proxy."""
+    """Return the tier that the client chose; None if it left the choice to the proxy."""
     choice = model if header_tier is None else header_tier
     if choice == AUTO or not choice:
         return None
@@ -71,7 +71,7 @@ def route(
 ) -> Route:
     """Return the route of an exchange.
 
-    ``header_tier``: the tier in ``X-MLX-Stack-Tier``, which wins over ``model``. ``cloud``: whether
+    ``header_tier``: the tier in ``X-MLX-Stack-Tier``, which overrides ``model``. ``cloud``: whether
     the client allows cloud tiers. ``listed``: LiteLLM's models, None while unknown. Raises
     :class:`NoSuchTier`.
     """
@@ -100,7 +100,7 @@ def route(
 
 
 class Routes:
-    """The routes of one configuration, cached because most requests have the same few."""
+    """The routes of one configuration, cached because most requests share a few."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -132,7 +132,7 @@ def _forward(
     if not (listed_tiers or tiers):
         raise NoSuchTier("no tier on this machine can take this request", param)
     reachable = [tier for tier in tiers if tier in listed_tiers or tier in direct]
-    # If LiteLLM lists none of them, ask for the first all the same: its error says it best.
+    # If LiteLLM lists none of them, use the first anyway, because LiteLLM's error explains it best.
     reachable = reachable or tiers[:1]
     cheaper = _cheaper(reachable[0], listed, settings)
     return Route(tuple(reachable), direct=frozenset(direct), cheaper=cheaper)
@@ -157,16 +157,16 @@ def cloud_allowed(client_allows: bool, settings: Settings) -> bool:
 
 
 def may_enter_cloud(client_allows: bool, settings: Settings) -> bool:
-    """Whether the proxy may choose a tier that isn't local: the operator has to consent, too.
+    """Whether the proxy may choose a tier that isn't local: the operator must consent, too.
 
-    This is the one gate: escalation, memory pressure and the judge ask it. The cap on what they use
-    there is ``Cloud.limits``.
+    Escalation, memory pressure and the judge all use this check. The cap on their tokens there is
+    ``Cloud.limits``.
     """
     consent = settings.reliability.escalation.cloud_fallback
     return cloud_allowed(client_allows, settings) and consent is not None and consent.enabled
 
 
 def is_local_model(model: str, settings: Settings) -> bool:
-    """Whether this LiteLLM model belongs to tiers, all of which are on this machine."""
+    """Whether this LiteLLM model belongs to tiers that are all on this machine."""
     local = [tier.local for tier in settings.tiers.values() if tier.model == model]
     return bool(local) and all(local)
