@@ -3,9 +3,9 @@
     litellm_settings:
       callbacks: [mlx_stack_proxy.litellm.reliability]
 
-LiteLLM imports this module and gets its attribute ``reliability``, which starts the layer. The
-module imports nothing before, so that the proxy can ship this package without LiteLLM.
-``inside.py`` says how the layer works, docs/inside-litellm.md what differs from the proxy.
+LiteLLM imports this module and reads its attribute ``reliability``, which starts the layer. The
+module imports nothing before that, so that the proxy can ship this package without LiteLLM.
+``inside.py`` explains how the layer works, docs/inside-litellm.md what differs from the proxy.
 """
 
 from __future__ import annotations

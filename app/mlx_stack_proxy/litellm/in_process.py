@@ -1,12 +1,12 @@
-"""Calls LiteLLM's endpoints in LiteLLM's process: its ASGI app in place of a connection.
+"""Calls LiteLLM's endpoints in LiteLLM's process, through its ASGI app instead of a connection.
 
 ``InProcess`` replaces the connection pool of ``engine/upstream.py``. Each call runs the app of
-LiteLLM's routes in a task of its own, with our request on the client's connection (its address and
+LiteLLM's routes in its own task, with our request on the client's connection (its address and
 LiteLLM's state for it). The caller reads what the app sends piece by piece; the app waits while
-more than ``MOST_WAITING`` pieces are unread. LiteLLM does for each attempt what it does for a
-request over HTTP: it checks the key, its limits and guardrails, routes, counts and logs.
+more than ``MOST_WAITING`` pieces are unread. LiteLLM treats each attempt like a request over HTTP:
+it checks the key, its limits and guardrails, routes, counts and logs.
 
-If the caller leaves before an answer's end, LiteLLM sees a client that has gone. After
+If the caller leaves before an answer's end, LiteLLM sees a disconnected client. After
 ``LEAVE_SECONDS`` the task is cancelled, because LiteLLM lets a call that doesn't stream run on.
 """
 
@@ -28,9 +28,9 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Any]
 
-MOST_WAITING = 16  # pieces that are unread
-LEAVE_SECONDS = 1.0  # how long LiteLLM may take to notice that the client has gone
-# The client's request, whose connection our calls take over.
+MOST_WAITING = 16  # unread pieces
+LEAVE_SECONDS = 1.0  # how long LiteLLM may take to notice that the client has left
+# The client's request, whose connection our calls reuse.
 client_scope: ContextVar[Scope] = ContextVar("client_scope")
 
 
@@ -79,14 +79,14 @@ class InProcess(Upstream):
 
 
 class _Response(Response):
-    """One run of the app: its ``receive`` and ``send``, and the reader of what it answers."""
+    """One run of the app: its ``receive`` and ``send``, and the reader of its answer."""
 
     def __init__(self, app: App, scope: Scope, content: bytes | None) -> None:
         self._next = self._unread
-        # Done once status and headers are there; an `UpstreamError` if the app ends without any.
+        # Done once status and headers have arrived; an `UpstreamError` if the app ends without any.
         self.began: asyncio.Future[None] = asyncio.Future()
         self.ended = False  # whether the app has sent the whole answer
-        self._parts: deque[bytes] = deque()  # of the body, not read yet
+        self._parts: deque[bytes] = deque()  # unread parts of the body
         self._arrived = asyncio.Event()  # wakes the reader
         self._taken = asyncio.Event()  # wakes the app
         self._gone = asyncio.Event()  # the caller has left and reads no more
@@ -129,7 +129,7 @@ class _Response(Response):
             self._taken.clear()
             await self._taken.wait()
         if self._gone.is_set() and not self.ended:
-            raise OSError("nobody reads this answer any more")  # as ASGI 2.4 says
+            raise OSError("nobody reads this answer any more")  # as in ASGI 2.4
 
     async def _unread(self) -> bytes:
         while not self._parts:
@@ -145,16 +145,16 @@ class _Response(Response):
         return data
 
     async def drain(self) -> None:
-        """Do nothing: there is no connection that would have to be read empty."""
+        """Do nothing: there is no connection to read empty."""
 
     async def aclose(self) -> None:
-        """Tell the app that the client has gone; soon cancel it if the answer isn't complete.
+        """Tell the app that the client has left; soon cancel it if the answer is incomplete.
 
         After a complete answer, LiteLLM goes on to count and log.
         """
         self._gone.set()
         self._taken.set()
         if self.began.done() and not self.began.cancelled():
-            self.began.exception()  # mark it as retrieved: nobody waits for it
+            self.began.exception()  # mark it as retrieved: nothing awaits it
         if not self.ended:
             self._task.get_loop().call_later(LEAVE_SECONDS, self._task.cancel)

@@ -1,13 +1,13 @@
-"""The reliability layer in LiteLLM's process: the proxy's own app before LiteLLM's routes.
+"""The reliability layer in LiteLLM's process: the proxy's own app in front of LiteLLM's routes.
 
 LiteLLM's app is an ASGI app: middlewares, and below them the router. ``Layer`` takes the router's
-place. Requests that ask a model (``routes.py``) go to the proxy's own app; their attempts are calls
-of LiteLLM's router in this process (``in_process.py``). All other requests go straight to the
-router. Attempts call the router below the layer, so that none can come back to the layer.
+place. Requests for a model (``routes.py``) go to the proxy's own app; their attempts are calls of
+LiteLLM's router in this process (``in_process.py``). All other requests go straight to the router.
+Attempts call the router below the layer, so they can't reach the layer again.
 
-LiteLLM's hooks for callbacks can't do this: none of them can replace a failed call by another
-reply, a stream or a success (benchmarks/comparison.md). ``Reliability`` is a callback only
-because LiteLLM's file can name us in no other way, and overrides no hook.
+LiteLLM's hooks for callbacks are not enough: none can replace a failed call by another reply, a
+stream or a success (benchmarks/comparison.md). ``Reliability`` is a callback only because LiteLLM's
+file can name us in no other way; it overrides no hook.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Layer:
 
     def __init__(self, source: OriginInside, router: App) -> None:
         settings = source.read()
-        log.configure(settings.observability, libraries=False)  # LiteLLM sets these up
+        log.configure(settings.observability, libraries=False)  # LiteLLM configures these
         services = main.build_services(settings, upstream=InProcess(settings.upstream, router))
         self._reloader = Reloader(source, settings, functools.partial(main.change, services))
         self._services = services
         self._routes = router
         self._app = main.build_app(services)
-        self._open = AsyncExitStack()  # the services' context, closed at the end
+        self._open = AsyncExitStack()  # the services' context
         self._opening: asyncio.Task[None] | None = None  # requests wait for this task
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +58,7 @@ class Layer:
         if way is not None:
             await self._judge(_at(way, path, scope), receive, send)
         elif scope["type"] == "websocket" and (is_guarded(path) or self._must_count(path)):
-            # Codex tries one before HTTP, and LiteLLM would answer it without us.
+            # Codex tries a WebSocket before HTTP, and LiteLLM would answer it without us.
             if "websocket.http.response" not in scope.get("extensions", {}):
                 await send({"type": "websocket.close", "code": 1000})
                 return
@@ -77,23 +77,23 @@ class Layer:
             client_scope.reset(token)
 
     def _must_count(self, path: str) -> bool:
-        """Whether a WebSocket would evade a budget's hard stop or the rule for the cloud."""
+        """Whether a WebSocket would evade a budget's hard stop or the cloud's rule."""
         rules = self._services.settings.reliability
         strict = rules.token_budget.enabled and rules.token_budget.policy == "hard_stop"
         return (strict or not rules.escalation.cloud) and routes.asks_model(path)
 
     def open(self) -> None:
-        """Begin to open the services; requests wait until they are open."""
+        """Start opening the services; requests wait until they are open."""
         self._opening = asyncio.create_task(self._opened())
 
     async def _opened(self) -> None:
         try:
             await self._open.enter_async_context(main.opened(self._services))
-        except Exception as error:  # LiteLLM then ends, as the proxy would
+        except Exception as error:  # LiteLLM then exits, as the proxy would
             log.fault("start_failed", error)
             raise SystemExit(1) from None
         self._reloader.start()
-        # The callback has done its work, and LiteLLM would run through it with every call.
+        # The callback has done its work, and LiteLLM would call it with every request.
         litellm.callbacks = [
             callback for callback in litellm.callbacks if not isinstance(callback, Reliability)
         ]
@@ -130,7 +130,7 @@ def started() -> Reliability:
     layer = Layer(source, router.middleware_stack)
     layer.open()
     router.middleware_stack = layer
-    # LiteLLM tells no callback that it ends: wrap the last function that it calls then.
+    # LiteLLM doesn't tell callbacks that it stops: wrap the last function that it calls then.
     shutdown = proxy_server.proxy_shutdown_event
 
     @functools.wraps(shutdown)

@@ -1,10 +1,10 @@
-"""Says what the layer does with each of LiteLLM's routes: guard it, count it, or leave it alone.
+"""Decides what the layer does with each of LiteLLM's routes: guard, count, or ignore.
 
-LiteLLM's own table says which of its routes are for models (``RouteChecks.is_llm_api_route``, by
-which it decides what a virtual key may ask). Of those, the spellings of what the proxy judges are
-guarded, under the proxy's own path. All others pass through with their tokens counted, in budgets
-and under the rule for the cloud. What asks no model, such as LiteLLM's administration and its MCP
-gateway, is left to LiteLLM. Where LiteLLM is installed, a test holds this to its routes.
+LiteLLM's own table says which of its routes are for models (``RouteChecks.is_llm_api_route``, which
+decides what a virtual key may call). Of those, the paths that mean what the proxy judges are
+guarded, under the proxy's own path. All others pass through with their tokens counted, within
+budgets and the cloud's rule. What calls no model, such as LiteLLM's administration and its MCP
+gateway, is left to LiteLLM. Where LiteLLM is installed, a test compares this with its routes.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ..server.passthrough import FREE
 _OURS = "/mlx-stack/"
 _METRICS = f"{_OURS}metrics"  # at /metrics LiteLLM serves its own metrics
 _CHANGING = frozenset({"POST", "PUT", "PATCH"})
-# Other spellings of paths that the proxy judges. The first one's path names the model.
+# Other paths for what the proxy judges. The first pattern's path names the model.
 _CHAT_OF_MODEL = re.compile(r"/(?:engines|openai/deployments)/(.+)/chat/completions")
 _SPELLINGS = {"/queue/chat/completions": CHAT_PATH, "/openai/v1/responses": "/v1/responses"}
-# Routes that ask a model although LiteLLM's table lacks them.
+# Routes that call a model although LiteLLM's table lacks them.
 _ALSO_MODELS = re.compile(
     r"/prompts/test|/usage/ai/chat|(?:/v1)?/evals(?:/.+)?|/[^/]+/v1/batches(?:/.+)?"
 )
-# Of LiteLLM's table, the routes that ask no model.
+# Routes in LiteLLM's table that call no model.
 _NO_MODEL = [
     *LiteLLMRoutes.mcp_inference_routes.value,
     *(route for route in LiteLLMRoutes.litellm_native_routes.value if "/rag/" not in route),
@@ -39,18 +39,18 @@ _NO_MODEL = [
     "/utils/token_counter",
     "/utils/transform_request",
 ]
-_LONGEST = 256  # characters of a path whose answer is kept
+_LONGEST = 256  # characters of a path whose result is cached
 
 
 class LayerRoute(Struct, frozen=True):
     """Where the layer answers a request."""
 
-    path: str  # the proxy's own path for it
+    path: str  # the proxy's own path
     model: str = ""  # the model that the client's path names; "": the body names it
 
 
 def way_of(method: str, path: str) -> LayerRoute | None:
-    """Return the layer's way for a request; None: LiteLLM answers it alone."""
+    """Return where the layer answers a request; None: LiteLLM answers it alone."""
     if path == _METRICS:
         return LayerRoute("/metrics")
     if is_guarded(path) or path.startswith(_OURS) or is_model_query(method, path):
@@ -73,7 +73,7 @@ def is_counted(method: str, path: str) -> bool:
 
 
 def asks_model(path: str) -> bool:
-    """Whether a request, or a WebSocket, at a path may make a model work."""
+    """Whether a request, or a WebSocket, at a path may call a model."""
     return _asks_model(path) if len(path) > _LONGEST else _known(path)
 
 

@@ -1,7 +1,7 @@
 """Reads the settings of a layer inside LiteLLM: the proxy's own file, without LiteLLM's part.
 
-``MLX_STACK_CONFIG`` names the file; otherwise it is ``config.yaml`` next to LiteLLM's file. A key
-that has no effect inside LiteLLM is refused at the start.
+``MLX_STACK_CONFIG`` names the file; the default is ``config.yaml`` next to LiteLLM's file. A key
+without effect inside LiteLLM is refused at the start.
 """
 
 from __future__ import annotations
@@ -44,9 +44,8 @@ class OriginInside(SettingsOrigin, frozen=True):
             )
         if problems:
             raise SettingsError(problems, str(sources.path or "settings"))
-        # LiteLLM may listen on any address. Without a key of ours, each call carries its client's
-        # own: with ours, LiteLLM would let in clients that it refuses.
-        # Under which names it is called is LiteLLM's affair, too.
+        # LiteLLM may listen on any address, under any name. Calls carry their client's own key:
+        # with a key of ours, LiteLLM would admit clients that it refuses.
         hosts = settings.server.allowed_hosts or ("*",)
         server = replace(settings.server, host="0.0.0.0", allowed_hosts=hosts)
         return replace(

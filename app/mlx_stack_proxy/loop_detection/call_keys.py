@@ -1,7 +1,7 @@
-"""Two tool calls are the same if a digest of tool name and arguments is the same.
+"""Digests of tool calls: equal calls have the same digest of tool name and arguments.
 
-All arguments count, as canonical JSON. A parameter that only comments on the call could be
-recognised by its name alone, and a name proves nothing.
+All arguments count, as canonical JSON. A parameter that merely comments on the call could be
+recognised only by its name, and a name proves nothing.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import orjson
 from ..tool_validation.tools import tool_set
 from ..wire.blocks import walked
 
-_LONG = 19  # digits; a longer integer may exceed the 64 bits that orjson keeps exactly
+_LONG = 19  # digits; a longer integer may exceed the 64 bits that orjson preserves
 _LONG_NUMBER: Final = re.compile(rf"\d{{{_LONG}}}")
 _DIGIT: Final = re.compile(r"\d")
-# As the original design has it: what a call is about, and tools of which every argument counts.
+# From the original design: the arguments that identify a call, and tools whose arguments all count.
 _SALIENT: Final = ("path", "url", "query", "command", "pattern", "glob", "cmd")
 _ALL_COUNT: Final = ("write_file", "str_replace")
 _BUCKET: Final = 200  # lines of a file that count as one place
-_VALUES: Final = 16  # values of a call's arguments that are looked for in its result
+_VALUES: Final = 16  # argument values that are searched for in the call's result
 
 
 class CallKey(NamedTuple):
-    """A tool call, reduced to the name and the digests that are compared."""
+    """A tool call's name, and the digests that are compared."""
 
     name: str
     key: int  # the digest of name and arguments
@@ -36,19 +36,19 @@ class CallKey(NamedTuple):
 
 
 def read(name: str, arguments: Any, *, salient: bool = False) -> CallKey:
-    """Return the call to compare. ``arguments``: JSON text as on the wire, or the parsed value."""
+    """Return the key of a call. ``arguments``: JSON text as on the wire, or the parsed value."""
     return key_of(name, parsed(arguments), salient=salient)
 
 
 def key_of(name: str, arguments: Any, *, salient: bool = False) -> CallKey:
-    """Return the call to compare, of parsed arguments. ``salient``: digest what it is about."""
+    """Return the key of a call with parsed arguments. ``salient``: add the salient digest."""
     key = digest(name, _canonical(arguments))
     about = _salient(name, arguments) if salient and isinstance(arguments, dict) else {}
     return CallKey(name, key, digest(name, _canonical(about)) if about else 0)
 
 
 def _salient(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that say what a call is about; none if all do."""
+    """Return the arguments that identify a call; none if all do."""
     if name in _ALL_COUNT:
         return {}
     salient = {key: arguments[key] for key in _SALIENT if arguments.get(key) is not None}
@@ -67,7 +67,7 @@ def _lines_read(arguments: dict[str, Any]) -> tuple[int, int]:
 
 
 def values_in(arguments: Any) -> list[str]:
-    """Return values among a call's parsed arguments, the longest first; of a text its words."""
+    """Return values in a call's parsed arguments, the longest first; of a text its words."""
     values = arguments.split() if isinstance(arguments, str) else []
     rest = [] if isinstance(arguments, str) else [arguments]
     while rest and len(values) < _VALUES:
@@ -80,7 +80,7 @@ def values_in(arguments: Any) -> list[str]:
 
 
 def filled(name: str, arguments: Any, tools: object) -> CallKey | None:
-    """Return the call with its schema's defaults filled in; None if the call has all of them."""
+    """Return the key with the schema's defaults filled in; None if the call sets all of them."""
     properties, given = tool_set(tools).parameters(name), parsed(arguments)
     if not isinstance(given, dict) or not isinstance(properties, Mapping):
         return None
@@ -95,7 +95,7 @@ def filled(name: str, arguments: Any, tools: object) -> CallKey | None:
 def canonical(arguments: Any) -> str:
     """Return the arguments as JSON with sorted keys and no blanks.
 
-    Text that is not JSON becomes one JSON string, its whitespace collapsed.
+    Text that is not JSON becomes one JSON string with collapsed whitespace.
     """
     return _canonical(parsed(arguments)).decode("utf-8", "replace")
 
@@ -105,17 +105,17 @@ def digest(*parts: str | bytes) -> int:
     data = [
         part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part for part in parts
     ]
-    if len(data) != 1:  # the lengths go first, so that no two lists of parts are one text
+    if len(data) != 1:  # the lengths come first, so that different lists of parts differ
         data = [b",".join([b"%d" % len(part) for part in data] + data)]
     return int.from_bytes(blake2b(data[0], digest_size=8).digest(), "little")
 
 
 def parsed(arguments: Any) -> Any:
-    """Return the value that arguments are: of text that is not JSON the text, of none ``{}``."""
+    """Return the arguments' value: text that is not JSON as it is, ``{}`` for blank text."""
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
-        # Any run of _LONG digits has a digit in this slice, so the slice is a quick test.
+        # Any run of _LONG digits has a digit in this slice, which makes a quick test.
         if _DIGIT.search(arguments[_LONG - 1 :: _LONG]) and _LONG_NUMBER.search(arguments):
             return json.loads(arguments)  # keeps every digit
         return orjson.loads(arguments) if arguments.strip() else {}

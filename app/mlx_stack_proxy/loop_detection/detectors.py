@@ -1,6 +1,6 @@
-"""The detectors: a row of ``DETECTORS`` each, which is asked about the newest turns of a history.
+"""The detectors: each is a row of ``DETECTORS`` and examines the newest turns of a history.
 
-Those of the original documents do exactly what these say, whatever results hold; each is off until
+Those of the original documents follow these exactly, whatever the results are; each is off until
 the settings have its section.
 """
 
@@ -23,9 +23,9 @@ from .finding import Finding, Look, listed, tools_of
 from .history import History
 from .turns import Turn
 
-# A shorter reply is a label, or `HEARTBEAT_OK`, which is rightly the same each time.
+# A shorter reply is a label, or `HEARTBEAT_OK`, which is legitimately the same each time.
 _LEAST_CHARS: Final = 64
-_LAST_REPLIES: Final = 5  # whether the next reply is like one of so many is foreseen
+_LAST_REPLIES: Final = 5  # replies by which it is foreseen whether the next one is similar
 
 
 def _pattern(what: object) -> str:
@@ -58,7 +58,7 @@ def identical_calls(look: Look) -> Finding | None:
 
 
 def _sets(look: Look) -> Iterator[tuple[Turn, tuple[tuple[str, int], ...]]]:
-    """Yield the task's turns with calls, each with what is compared of these, the newest first."""
+    """Yield the task's turns with calls, each with the part that is compared, the newest first."""
     section, exempt = look.rules.identical_calls, look.rules.exempt_tools
     salient = section is not None and section.key == "salient"
     for turn in reversed(look.history.task):
@@ -127,7 +127,7 @@ def tool_frequency(look: Look) -> Finding | None:
 
 
 def _of_tool(section: ToolFrequencySettings, tool: str) -> tuple[int, int]:
-    """Return how many calls of a tool bring a hint, and how many break."""
+    """Return how many calls of a tool give a hint, and how many break."""
     own = section.overrides.get(tool)
     warn, hard = (own.warn, own.hard) if own is not None else (None, None)
     return section.warn if warn is None else warn, section.hard if hard is None else hard
@@ -141,13 +141,13 @@ def replies_before(
 ) -> tuple[Digest, ...]:
     """Return the last text replies; none if the settings don't compare them.
 
-    Of a session without a name only those that the transcript has: the same script may run again,
-    or twice at a time.
+    Of an unnamed session, only those in the transcript: the same script may run again, or twice at
+    a time.
     """
     if rules.similar_replies is None or exchange.session_start is None:
         return ()
     replies: list[Digest] = []
-    with contextlib.suppress(ValueError):  # another version's
+    with contextlib.suppress(ValueError):  # written by another version
         replies = [likeness.loaded(reply) for reply in exchange.session_start.replies]
     if exchange.request.session.derived:
         sent = Counter([turn.action for turn in turns if not turn.calls])
@@ -160,7 +160,7 @@ def replies_before(
 def reply_digest(
     choice: ChoiceReply, exchange: Exchange, rules: LoopDetectionSettings
 ) -> Digest | None:
-    """Return the digest of a text reply that counts; None of any other."""
+    """Return the digest of a text reply that counts; None for any other."""
     if rules.similar_replies is None or choice.tool_calls:
         return None
     is_short = len(choice.text.strip()) < _LEAST_CHARS
@@ -192,10 +192,10 @@ def similar_replies(look: Look) -> Finding | None:
 
 
 def no_progress(look: Look) -> Finding | None:
-    """Return the run of calls without progress that ends the history, if it is too long.
+    """Return the run of calls without progress at the history's end, if it is too long.
 
-    A result is progress if the same tool hasn't brought it before in this task; the call's own
-    arguments are taken out of it before. A reply without a call breaks nothing.
+    A result is progress if the same tool hasn't returned it before in this task; the call's own
+    arguments are removed from it first. A reply without a call breaks nothing.
     """
     history, section = look.history, look.rules.no_progress
     run = list(without_news(look))
@@ -217,7 +217,7 @@ def no_progress(look: Look) -> Finding | None:
 
 
 def without_news(look: Look) -> Iterator[tuple[Turn, int]]:
-    """Yield the turns whose calls brought nothing new, and the calls so far, the newest first."""
+    """Yield the turns whose calls brought nothing new, with the calls so far, the newest first."""
     turns, calls = look.history.turns, 0
     inputs = None if look.judging else look.history.pending
     for position in range(len(turns) - 1, look.history.task_start - 1, -1):
@@ -233,8 +233,8 @@ def without_news(look: Look) -> Iterator[tuple[Turn, int]]:
         inputs = turn.inputs
 
 
-# By their names in docs/loops.md. Each row can be left out by itself. The first one that finds a
-# loop acts; once its hint is given, those after it are silent about the same turn.
+# By their names in docs/loops.md. Each row can be removed by itself. The first detector that finds
+# a loop acts; once its hint is given, the later ones ignore that turn.
 DETECTORS: dict[str, Callable[[Look], Finding | None]] = {
     "identical_calls": identical_calls,
     "name_cycle": name_cycle,
@@ -264,6 +264,6 @@ def breaks(
 
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
-    """Whether the next reply, with one call at most, may close a loop that has to be broken."""
+    """Whether the next reply, with at most one call, may close a loop that has to be broken."""
     look = Look(history, rules, foreseen=True)
     return any(find(look) is not None for find in DETECTORS.values())

@@ -1,4 +1,4 @@
-"""What a detector finds, what all of them ask of a history, and what a client learns of it."""
+"""A detector's finding, the detectors' view of a history, and the notice to the client."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from .turns import Turn
 JUDGE: Final = "judge"  # the name of the loop model's findings
 _ADVICE: Final = "Consider rephrasing the request or trying a different approach."
 Noted = Literal["hint", "break", "question"]
-NoteKey = tuple[Noted, str, int]  # what was noted, of which detector, at which turn's place
+NoteKey = tuple[Noted, str, int]  # what was noted, by which detector, at which turn's place
 
 
 class Finding(Struct, frozen=True):
     """A loop that the newest turn is part of."""
 
     detector: str
-    repeats: int  # laps, or calls
+    repeats: int  # laps or calls
     tool: str  # "": the turns make no calls
-    pattern: str  # a digest (hex) that names the loop, the same as long as the loop goes on
-    hint: str  # what to tell the model
-    run: tuple[int, ...]  # the places of the run's turns, as far as the transcript has them
+    pattern: str  # a hex digest that names the loop, stable while the loop goes on
+    hint: str  # the sentence for the model
+    run: tuple[int, ...]  # the places of the run's turns that are in the transcript
     certain: bool = True  # False: results changed in their numbers, so it may be a poll
-    confirmable: bool = False  # it counts as no loop if a second tier wants the same calls
+    confirmable: bool = False  # no loop if a second tier wants the same calls
     length: int = 0  # turns of the run
     confidence: float | None = None  # the loop model's, from 0 to 1
-    reasoning: str = ""  # the loop model's, where the settings let us keep it
+    reasoning: str = ""  # the loop model's, if the settings allow keeping it
 
     def keys(self, noted: Noted) -> list[NoteKey]:
         return [(noted, self.detector, place) for place in self.run]
 
     @property
     def detail(self) -> dict[str, Any]:
-        """What an event says of it."""
+        """The event's fields for this finding."""
         detail: dict[str, Any] = {
             "repeats": self.repeats,
             "tool": self.tool[:MOST_NAME],
@@ -67,16 +67,16 @@ class Finding(Struct, frozen=True):
 
 
 class Look(Struct, frozen=True):
-    """A history as a detector looks at it.
+    """A history as a detector sees it.
 
     If the newest turn is a reply that is being judged, the limit is the one for a break; else the
-    agent has acted already, and the limit is the one for a hint.
+    agent has already acted, and the limit is the one for a hint.
     """
 
     history: History
     rules: LoopDetectionSettings
-    # Whether to ask if the next reply, with one call at most, may close a loop that has to be
-    # broken; only whether something is found counts then.
+    # Ask whether the next reply, with at most one call, may close a loop that has to be broken.
+    # Only the existence of a finding counts then.
     foreseen: bool = False
 
     @property
@@ -87,18 +87,18 @@ class Look(Struct, frozen=True):
         return hard if self.foreseen or self.judging else warn
 
     def places(self, turns: Iterable[Turn]) -> tuple[int, ...]:
-        """Return the places of the turns, without that of a reply that is being judged."""
+        """Return the places of the turns, without the reply that is being judged."""
         places = [turn.place for turn in turns]
         return tuple(places[:-1] if self.judging else places)
 
     def is_exempt(self, turn: Turn) -> bool:
-        """Whether the turn calls a tool that may be called over and over."""
+        """Whether the turn calls a tool that is exempt from loop detection."""
         exempt = self.rules.exempt_tools
         return any(call.name in exempt for call in turn.calls)
 
 
 def tools_of(turns: Iterable[Turn]) -> list[str]:
-    """Return the names of the tools that are called, in their order."""
+    """Return the names of the called tools, in order."""
     return list(dict.fromkeys([call.name for turn in turns for call in turn.calls]))
 
 
@@ -107,10 +107,10 @@ def listed(tools: list[str], between: str = ", ") -> str:
 
 
 def replace_by_notice(choice: ChoiceReply, finding: Finding) -> None:
-    """Take the looping calls out, and say so in the text.
+    """Remove the looping calls, and say so in the text.
 
-    A text without calls is replaced as a whole: it was given before, and an agent may read a
-    command in it.
+    A text without calls is replaced completely: it was sent before, and an agent may find a command
+    in it.
     """
     calls = list(dict.fromkeys([call.name for call in choice.tool_calls]))
     text = choice.text if calls else ""

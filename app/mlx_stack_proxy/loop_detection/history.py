@@ -1,9 +1,9 @@
 """A session's history: the turns of a request's messages, or of the session's last exchanges.
 
-It is read from the messages in order, because an input's meaning depends on the turns before it. A
-session keeps what it has read of its transcripts' beginnings (``wire/blocks.py``), so only new
-messages are read. A branch, a parallel sub-agent, an edited or a compacted transcript has the
-history that its own messages tell. A message keeps the meaning that it had when it was new.
+Messages are read in order, because an input's meaning depends on the turns before it. A session
+caches what it has read of its transcripts' beginnings (``wire/blocks.py``), so only new messages
+are read. A branch, a parallel sub-agent, an edited or a compacted transcript has the history of its
+own messages. A message keeps the meaning that it had when it was new.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from .turns import (
 )
 
 MAX_SEEN: Final = 1024  # turns of a session whose inputs are kept
-MAX_BYTES: Final = 4 * 1024 * 1024  # that these turns may take, and their inputs
-MAX_REPLIES: Final = 128  # calls of a session by which the turns before them are found
-MAX_BEFORE: Final = 48  # turns that are found before a reply: three laps of the longest circle
-MAX_TEXT: Final = 200_000  # characters of a text that are compared; a summary is shorter
-MAX_TEXTS: Final = 4  # replies without calls by which the turns before them are found
-_INPUT_BYTES: Final = 300  # about what a message takes that no assistant message follows yet
+MAX_BYTES: Final = 4 * 1024 * 1024  # of these turns and their inputs
+MAX_REPLIES: Final = 128  # calls of a session that identify the turns before them
+MAX_BEFORE: Final = 48  # turns that are restored before a reply: three laps of the longest cycle
+MAX_TEXT: Final = 200_000  # compared characters of a text; a summary is shorter
+MAX_TEXTS: Final = 4  # replies without calls that identify the turns before them
+_INPUT_BYTES: Final = 300  # the approximate size of a message that no assistant message follows yet
 _PART_NAMES: Final = itertools.count()
 
 
 class SeenTurns:
-    """The turns of one session that its client may later take out of the transcript.
+    """The turns of one session that its client may later remove from the transcript.
 
     If the client clears a result, :meth:`at` finds it by its turn's place. If the transcript begins
     within a task (the client compacted it, or sends only its end), the turns before it are found by
@@ -60,7 +60,7 @@ class SeenTurns:
         self._turns: RecentByBytes[int, Turn] = RecentByBytes(
             MAX_SEEN, MAX_BYTES, lambda turn: turn.bytes
         )
-        # The inputs that followed that turn.
+        # By a turn's place: the inputs that followed it.
         self._inputs: RecentByBytes[int, Inputs] = RecentByBytes(
             MAX_SEEN, MAX_BYTES, lambda one: one.bytes
         )
@@ -70,14 +70,14 @@ class SeenTurns:
 
     @property
     def bytes(self) -> int:
-        """About how many bytes of memory this takes."""
+        """The approximate size in memory."""
         return self._turns.bytes + self._inputs.bytes
 
     def new(self, place: int, inputs: Inputs) -> None:
         self._inputs[place] = inputs
 
     def at(self, place: int, inputs: Inputs) -> Inputs:
-        """Return the inputs that first came after this turn; ``inputs`` if none are known."""
+        """Return the inputs that first followed this turn; ``inputs`` if none are known."""
         return self._inputs.get(place, inputs)
 
     def replied(
@@ -91,10 +91,10 @@ class SeenTurns:
         keys = [hash((id, call.key)) for call, id in calls if id]
         for key in keys:
             known_place = self._replies.get(key, place)
-            # An id in two places finds nothing.
+            # an ambiguous id finds nothing
             self._replies[key] = place if known_place == place else None
         if not keys and turns and inputs.user and any(inputs.results) and (lines := _lines(text)):
-            # The user may have asked for a summary. The work then goes on from these results, as
+            # The user may have asked for a summary. The work then continues from these results, as
             # if the user had not asked.
             self.new(place, replace(inputs, user=False, interjected=False))
             self._texts = [*self._texts, (lines, place)][-MAX_TEXTS:]
@@ -109,7 +109,7 @@ class SeenTurns:
         return []
 
     def before_text(self, text: str) -> list[Turn]:
-        """Return the turns before the reply that this text quotes, by more than half its lines."""
+        """Return the turns before the reply of which this text quotes over half the lines."""
         lines = _lines(text) if self._texts else frozenset()
         for quoted, place in reversed(self._texts):
             if 2 * len(quoted & lines) > len(quoted):
@@ -133,30 +133,30 @@ def _lines(text: str) -> frozenset[int]:
 class History:
     """The turns up to some message, and the input that the next reply answers.
 
-    Nobody changes a history that is made: each method returns another one.
+    A history is immutable once made: each method returns another one.
     """
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []  # oldest first
-        self.pending: Inputs = NOTHING_YET  # what came after them, once `up_to_now` has read it
-        self.place = 0  # names the transcript as it stands, the pending input included
-        # The first turn of the task at hand; one past the end if the task has no turn yet.
+        self.pending: Inputs = NOTHING_YET  # the input after them, once `up_to_now` has read it
+        self.place = 0  # identifies the transcript so far, including the pending input
+        # The first turn of the current task; one past the end if the task has no turn yet.
         self.task_start = 0
         self.replies: tuple[Digest, ...] = ()  # text replies, for `similar_replies`; oldest first
         self._repeats: bool | None = None  # None: not computed yet
-        self._has_acted = False  # whether calls were made in the task at hand
-        # Whether the last input that held tool results held words of the user's, too.
+        self._has_acted = False  # whether calls were made in the current task
+        # Whether the last input with tool results also had words of the user's.
         self._user_with_results: bool | None = None
-        self._output: Output | None = None  # the last assistant message; None: none came yet
-        self._input_messages: list[InputMessage] = []  # the messages since
-        self._brought: set[Brought] = set()  # what calls have brought in the task at hand
+        self._output: Output | None = None  # the last assistant message
+        self._input_messages: list[InputMessage] = []  # the messages since then
+        self._brought: set[Brought] = set()  # what calls have returned in the current task
         self._opening = ""  # the text of the last message before the assistant's first
-        self._earlier: History | None = None  # what was weighed of it before, until it is weighed
+        self._earlier: History | None = None  # the one that was weighed before, until this one is
         self._parts: dict[int, int] = {}
 
     @property
     def task(self) -> list[Turn]:
-        """The turns of the task at hand."""
+        """The turns of the current task."""
         return self.turns[self.task_start :]
 
     @property
@@ -180,7 +180,7 @@ class History:
         *,
         salient: bool,
     ) -> History:
-        """Return the history that goes on with the next messages."""
+        """Return this history extended by the next messages."""
         other = self._copy()
         other._earlier = self._earlier or self
         other._input_messages, other._brought = self._input_messages[:], self._brought.copy()
@@ -195,7 +195,7 @@ class History:
         return other
 
     def up_to_now(self, seen: SeenTurns) -> History:
-        """Return the history with the last messages as its pending input."""
+        """Return this history with the last messages as its pending input."""
         other = self._copy()
         if self._output is None:
             other._continue_from(seen.before_text(self._opening))
@@ -213,7 +213,7 @@ class History:
     def closed_by(
         self, text: str, calls: Iterable[CallKey], digest: Digest | None = None
     ) -> History:
-        """Return the history with a reply as its newest turn. ``digest``: the text's, if wanted."""
+        """Return this history with a reply as its newest turn. ``digest``: the text's, if any."""
         reply, other = output(text, [(call, "", ()) for call in calls]), self._copy()
         other.turns.append(reply.turn(self.pending, self.turns[-1] if self.turns else None))
         other.pending = NOTHING_YET
@@ -223,7 +223,7 @@ class History:
     def after(self, turns: list[Turn]) -> History:
         """Return this history after the session's last turns, for a client without transcripts.
 
-        A request with another input than the one before starts a new task.
+        A request with another input than the previous one starts a new task.
         """
         other = self._copy()
         starts_task = turns[-1].inputs.digest != self.pending.digest
@@ -232,7 +232,7 @@ class History:
         return other
 
     def _take(self, reply: Output, seen: SeenTurns) -> None:
-        """Take an assistant message, which ends a turn."""
+        """Read an assistant message, which ends a turn."""
         if self._output is None:
             earlier_turns = seen.before_calls(zip(reply.calls, reply.ids, strict=False))
             self._continue_from(earlier_turns or seen.before_text(self._opening))
@@ -249,7 +249,7 @@ class History:
         self._output, self._input_messages = reply, []
 
     def _continue_from(self, turns: list[Turn]) -> None:
-        """Put remembered turns before a transcript that begins within a task."""
+        """Insert remembered turns before a transcript that begins within a task."""
         if turns:
             self.turns, self.task_start = turns, _task_start(turns)
             self._has_acted = any(turn.calls for turn in self.task)
@@ -257,7 +257,7 @@ class History:
             self._user_with_results = False
 
     def _first_inputs(self, seen: SeenTurns) -> Inputs:
-        """Return the inputs as they first came, because a client may clear results later on."""
+        """Return the inputs as first received, because a client may clear results later."""
         inputs = self._inputs()
         return seen.at(self.turns[-1].place, inputs) if self.turns else inputs
 
@@ -273,8 +273,8 @@ class History:
     def _begins_task(self, shape: int) -> bool:
         """Whether a user message of this shape begins a task.
 
-        The first message does, and one that follows an agent's last word (a reply without calls,
-        after calls), and one that equals the message that began the task: a heartbeat.
+        The first message does, and one that follows an agent's final reply (without calls, after
+        calls), and one that equals the message that began the task: a heartbeat.
         """
         if not self.turns:
             return True
@@ -283,7 +283,7 @@ class History:
         return is_repeated or (self._has_acted and not self.turns[-1].calls)
 
     def parts(self) -> dict[int, int]:
-        """Return about how many bytes each part takes; histories that go on from one share its."""
+        """Return each part's approximate size; histories that extend one share its parts."""
         if (earlier := self._earlier) is not None:
             texts = [self._opening]
             if self._output is not None:

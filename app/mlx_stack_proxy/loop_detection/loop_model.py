@@ -1,11 +1,11 @@
-"""The loop model is asked now and then whether an agent is stuck. Users know it as the judge.
+"""The loop model, which is occasionally asked whether an agent is stuck; users call it the judge.
 
-The detectors catch repetition; a model may see that an agent tries the same in ever new words.
-The schedule and the question follow gemini-cli's design: the model is first asked with the task's
-turn ``after_turns``, and then the less often the surer it is that the agent gets on. Its first
-verdict on a task is a suspicion, which one break answers; its second is proof. This module does no
+The detectors catch repetition; a model may notice an agent that keeps trying the same in new words.
+The schedule and the question follow gemini-cli's design: the model is first asked at the task's
+turn ``after_turns``, and then less often the surer it is that the agent makes progress. Its first
+verdict on a task is a suspicion, which causes one break; its second is proof. This module does no
 I/O: ``loop_question.py`` sends :func:`question` once the exchange is over, and :func:`read_answer`
-reads the reply. An unreadable answer means: no loop.
+parses the reply. An unreadable answer means: no loop.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ _SYSTEM: Final = (
 
 
 class JudgeAnswer(msgspec.Struct, frozen=True):
-    """What the loop model said."""
+    """The loop model's answer."""
 
-    # From 0 (the agent gets on) to 1 (it is surely stuck).
+    # From 0 (the agent makes progress) to 1 (it is certainly stuck).
     confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
     reasoning: str | None = None  # may quote the transcript
 
@@ -59,17 +59,17 @@ _DECODE: Final = msgspec.json.Decoder(JudgeAnswer).decode
 
 
 def task_of(history: History) -> int:
-    """Return the place of the turn that began the task at hand; 0 if that turn is not known."""
+    """Return the place of the turn that began the current task; 0 if that turn is unknown."""
     first_turn = next(iter(history.task), None)
     return first_turn.place if first_turn is not None and first_turn.inputs.starts_task else 0
 
 
 def is_due(history: History, next_turn: int | None, rules: JudgeSettings) -> bool:
-    """Whether to ask about the task now. ``next_turn``: the answer of :func:`next_look`, if any.
+    """Whether to ask about the task now. ``next_turn``: the result of :func:`next_look`, if any.
 
-    Once a task is so long that its beginning is forgotten, no more questions are due.
+    Once a task is so long that its beginning is forgotten, it is not asked about again.
     """
-    first_look = rules.after_turns - 1  # the reply to this request is one more turn
+    first_look = rules.after_turns - 1  # the reply to this request adds one turn
     look = first_look if next_turn is None else next_turn
     return task_of(history) != 0 and len(history.task) >= look
 
@@ -89,7 +89,7 @@ def question(
 ) -> dict[str, Any]:
     """Return the request body that asks about a client's messages, without its ``model``.
 
-    ``reasons``: the model thinks before it answers, and gets more tokens for that.
+    ``reasons``: the model reasons before it answers, and gets more tokens for that.
     """
     visible = [
         message for message in messages if message.get("role") not in ("system", "developer")
@@ -113,7 +113,7 @@ def question(
 
 
 def read_answer(text: str) -> JudgeAnswer | None:
-    """Return the model's answer, None if it can't be read. Text around the object is ignored."""
+    """Return the model's answer, None if it is unreadable. Text around the object is ignored."""
     text = text.rpartition("</think>")[2]
     with suppress(msgspec.MsgspecError):
         return _DECODE(text[max(text.find("{"), 0) : text.rfind("}") + 1])

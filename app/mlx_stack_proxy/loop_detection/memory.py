@@ -1,8 +1,8 @@
-"""Remembers between a session's exchanges its turns, its hints, its breaks and its questions.
+"""A session's memory between exchanges: its turns, hints, breaks and questions.
 
-The keys are places of turns (``Turn.place``), which depend only on what the assistant has said. So
-neither a session's parallel sub-agents nor a client that clears old results disturb the memory. If
-the memory is lost (a restart, too many sessions), a hint is given twice.
+The keys are places of turns (``Turn.place``), which depend only on the assistant's messages. So the
+memory survives parallel sub-agents and clients that clear old results. If the memory is lost (a
+restart, too many sessions), a hint is given twice.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from .finding import Finding, NoteKey
 from .history import History, SeenTurns
 from .turns import Turn
 
-MAX_BYTES: Final = 128 * 1024 * 1024  # of all that is remembered of transcripts
-MAX_READINGS: Final = 16  # beginnings of transcripts that a session remembers
-_BYTES: Final = 3_000  # about what a session takes without its transcripts
-_MESSAGE_BYTES: Final = 1_000  # about what a short message takes
-_SHARE: Final = 100  # one of so many sessions goes at once, because finding the key takes time
-_UNWEIGHED: Final = 64  # one of so many parts of MAX_BYTES may come before all are weighed again
+MAX_BYTES: Final = 128 * 1024 * 1024  # of everything that is remembered of transcripts
+MAX_READINGS: Final = 16  # transcript prefixes that a session remembers
+_BYTES: Final = 3_000  # a session's approximate size without its transcripts
+_MESSAGE_BYTES: Final = 1_000  # a short message's approximate size
+_SHARE: Final = 100  # one of so many sessions is evicted at once: finding the key takes time
+_UNWEIGHED: Final = 64  # weigh everything again after this fraction of MAX_BYTES
 _NOTHING: Final = History()
 
 
 @dataclass(slots=True)
 class TaskNotes:
-    """What the loop model was asked and said about a task."""
+    """What the loop model was asked and answered about a task."""
 
-    next_look: int | None = None  # the turn at which it is asked again
-    # The loop that it found; until that loop is broken, or for good if it was found twice.
+    next_look: int | None = None  # the turn at which to ask again
+    # The loop that it found; until that loop is broken, or permanently if it was found twice.
     finding: Finding | None = None
     verdicts: int = 0  # how often it found a loop
 
 
 class _Newest(NamedTuple):
-    """The newest transcript: its full blocks by their name, and what came after these."""
+    """The newest transcript: its full blocks by hash, and the messages after these."""
 
     name: int = 0
     messages: int = 0
@@ -53,18 +53,18 @@ class SessionMemory:
     """The memory of one session."""
 
     has_transcript: bool = False  # the client resends the transcript
-    # By exchange: its turn, if it made calls. Kept only if the client sends no transcript.
+    # By exchange: its turn, if it made calls. Used only if the client sends no transcript.
     turns: dict[str, Turn] = field(default_factory=dict)
-    began: float | None = None  # when the store first saw the session; None: not known yet
-    # By detector and turn of the run: `History.place` when the hint was given; the run's length
-    # when it was broken; how many calls there were when a second tier was asked.
+    began: float | None = None  # when the store first saw the session; None: unknown
+    # By detector and turn of the run: for a hint `History.place`, for a break the run's length,
+    # for a question to a second tier the number of calls.
     notes: Recent[NoteKey, int] = field(default_factory=lambda: Recent(3 * 256))
     tasks: Recent[int, TaskNotes] = field(default_factory=Recent)
     seen: SeenTurns = field(default_factory=SeenTurns)
     known: Known[History] = field(default_factory=lambda: Known(MAX_READINGS))
-    bytes: int = _BYTES  # about how many this takes
+    bytes: int = _BYTES  # approximate size
     _newest: _Newest = field(default_factory=_Newest)
-    _weighed: History | None = None  # the newest reading when they were weighed
+    _weighed: History | None = None  # the newest reading at the last weighing
     _of_readings: int = 0  # bytes
 
     def read(
@@ -98,12 +98,12 @@ class SessionMemory:
         return history.up_to_now(seen)
 
     def forget_transcripts(self) -> None:
-        """Forget what was read and seen; what was said about turns stays."""
+        """Forget what was read and seen; notes about turns stay."""
         self.seen, self.known = SeenTurns(), Known(MAX_READINGS)
         self.bytes, self._newest, self._weighed, self._of_readings = _BYTES, _Newest(), None, 0
 
     def start_over(self) -> None:
-        """Forget what was said about turns, because the same script runs again."""
+        """Forget the notes about turns, because the same script runs again."""
         self.turns.clear()
         self.notes.clear()
         self.tasks.clear()
@@ -126,10 +126,9 @@ class SessionMemory:
         return [turn for id, turn in [*self.turns.items()] if id != exchange]
 
     def note_hint(self, finding: Finding, history: History) -> tuple[bool, bool]:
-        """Note a hint. Return whether it is the run's first, and whether to give it at all.
+        """Record a hint. Return whether it is the run's first, and whether to give it at all.
 
-        A run gets one hint. The same request again (a retry, a client's second try) gets the hint
-        again.
+        A run gets one hint. The same request again (our retry or the client's) gets the hint again.
         """
         run = finding.keys("hint")
         history_place = self.notes.find_and_refresh(run)
@@ -138,15 +137,15 @@ class SessionMemory:
         return history_place is None, history_place in (None, history.place)
 
     def note_break(self, finding: Finding) -> bool:
-        """Note that a run is broken. Return whether it was broken before."""
+        """Record that a run is broken. Return whether it was broken before."""
         run = finding.keys("break")
         known = self.notes.find_and_refresh(run) is not None
-        for key in run[-2:]:  # the broken reply, and the turn before it, which the client has
+        for key in run[-2:]:  # the broken reply, and the previous turn, which the client has
             self.notes[key] = finding.length
         return known
 
     def note_run(self, finding: Finding) -> bool:
-        """Note that a run goes on. Return whether two tiers have confirmed it.
+        """Record that a run goes on. Return whether two tiers have confirmed it.
 
         If they have, the run is longer than when it was broken: the broken reply was delivered.
         """
@@ -155,14 +154,14 @@ class SessionMemory:
 
 
 class Sessions(Recent[str, SessionMemory]):
-    """By session hash: the oldest go of the API key with the most; no key pushes out another."""
+    """By session hash; evicts the oldest of the API key with the most, so that keys are fair."""
 
     def __init__(self, most: int) -> None:
         super().__init__(most)
-        self._unweighed = 0  # bytes that have come since all were weighed
+        self._unweighed = 0  # bytes added since the last weighing
 
     def find(self, session: str, began: SessionStart | None = None) -> SessionMemory | None:
-        """Return a session's memory, if there is one. ``began``: when the store has it begin.
+        """Return a session's memory, if any. ``began``: when the session began in the store.
 
         If the session started over in the store, another process has forgotten it, so this process
         forgets it, too.
@@ -175,7 +174,7 @@ class Sessions(Recent[str, SessionMemory]):
         return self._use(session, memory, began)
 
     def of(self, session: str, began: SessionStart | None = None) -> SessionMemory:
-        """Return a session's memory, from now on if there was none."""
+        """Return a session's memory, created if necessary."""
         return self.find(session, began) or self._use(session, SessionMemory(), began)
 
     def _use(
@@ -187,7 +186,7 @@ class Sessions(Recent[str, SessionMemory]):
         return memory
 
     def weigh(self, more: int) -> None:
-        """Note that so many bytes have come; drop transcripts if all together weigh too much."""
+        """Record new bytes; drop transcripts if all together are too large."""
         self._unweighed += more
         part = MAX_BYTES // _UNWEIGHED
         if self._unweighed > part:
@@ -199,7 +198,7 @@ class Sessions(Recent[str, SessionMemory]):
             self.pop(session, None)
 
     def _keep_within(self, most: int) -> None:
-        """Drop the transcripts of the heaviest session of the heaviest API key, until it is enough.
+        """Drop transcripts of the largest session of the largest API key until the size fits.
 
         ``most``: bytes that all sessions may take.
         """

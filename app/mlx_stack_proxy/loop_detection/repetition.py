@@ -1,4 +1,4 @@
-"""Finds turns that only repeat earlier ones, and a call that the model makes again at once.
+"""Finds turns that only repeat earlier ones, and a call that the model immediately repeats.
 
 A turn repeats if the same action had the same result before in this task. Another action or another
 result is news, and so is a turn with an exempt tool or after a user's interjection. If an agent
@@ -18,7 +18,7 @@ from .turns import Turn
 
 # Turns of a lap. Recorded cycles have few tools; three laps of 16 turns are 48 turns without news.
 MAX_PERIOD: Final = 16
-NUMBERS: Final = 4  # so many times as many laps, if results differ in their numbers
+NUMBERS: Final = 4  # allow this many times as many laps if results differ in their numbers
 # A result is a page if it has more characters than _PAGE, and than _SHARE times the arguments.
 _PAGE: Final = 2_000
 _SHARE: Final = 20
@@ -30,18 +30,18 @@ def same_results(look: Look) -> Finding | None:
 
 
 def same_but_for_numbers(look: Look) -> Finding | None:
-    """Find turns whose results differ in numbers only: it may be a poll that makes progress."""
+    """Find turns whose results differ in numbers only, which may be a poll that makes progress."""
     return _repetition(look, "shape", NUMBERS)
 
 
 def _repetition(look: Look, compared: str, patience: int) -> Finding | None:
-    """Return the circle that the newest turns make, if it has too many laps.
+    """Return the cycle of the newest turns, if it has too many laps.
 
-    ``compared``: the digest of `Inputs` that has to be equal. ``patience``: the settings' laps are
-    multiplied by it.
+    ``compared``: the digest of `Inputs` that has to be equal. ``patience``: a factor on the
+    settings' laps.
     """
     history, rules = look.history, look.rules
-    # If the user has spoken, the effect is not known yet.
+    # After the user has spoken, the effect is not known yet.
     if not history.repeats or history.pending.interjected:
         return None
     turns = history.task
@@ -59,7 +59,7 @@ def _repetition(look: Look, compared: str, patience: int) -> Finding | None:
             break
     else:
         return None
-    # The first lap, in which all was new, counts only once the agent has acted.
+    # The first lap, in which everything was new, counts only once the agent has acted.
     laps = -(-length // period) if look.judging else length // period + 1
     actions = sorted({turn.action for turn in circle})
     return Finding(
@@ -76,7 +76,7 @@ def _repetition(look: Look, compared: str, patience: int) -> Finding | None:
 
 
 def _run(look: Look, turns: Sequence[Turn], compared: str) -> tuple[list[_Key], int]:
-    """Return the turns' keys, and the first turn from which on all only repeat."""
+    """Return the turns' keys, and the first turn from which on all turns repeat."""
     inputs = [*[turn.inputs for turn in turns[1:]], look.history.pending]
     results = [getattr(came, compared) for came in inputs]
     start = len(turns)
@@ -107,7 +107,7 @@ def _matching(keys: Sequence[_Key], period: int, limit: int) -> int:
 
 
 def _hint(tools: list[str], period: int, times: str) -> str:
-    """Return an order: a small model would repeat a statement as its answer."""
+    """Return an imperative: a small model would repeat a statement as its answer."""
     if not tools:
         return (
             f"Stop repeating the same answer ({times} so far). Say something new, do the next "
@@ -125,12 +125,12 @@ def _hint(tools: list[str], period: int, times: str) -> str:
 
 
 def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
-    """Return how many same calls with the same result a second tier can no longer confirm."""
+    """Return from how many equal calls with equal results on a second tier can't confirm them."""
     return _of_tools(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
 
 
 def _of_tools(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
-    """Return a limit for a run that calls these tools: the highest one.
+    """Return the highest limit of a run that calls these tools.
 
     A tool's own limit replaces the common one.
     """
@@ -140,13 +140,13 @@ def _of_tools(tools: Iterable[str], rules: LoopDetectionSettings, name: str, com
 
 
 def made_again(look: Look, argument_chars: int) -> Finding | None:
-    """Return a finding if the newest turn makes the last turn's calls again, and all have results.
+    """Return a finding if the newest turn repeats the last turn's calls, which all have results.
 
-    The model may be waiting, or it may be lost. A weak model mostly goes astray if a hint tells it
-    so; a stronger model that is asked in its place, without a hint, sees what to do next.
+    The model may be waiting or lost. A hint that says so mostly misleads a weak model; a stronger
+    model that is asked instead, without a hint, sees what to do next.
 
     Return None if the user has spoken since, if the results of the run differ, or if a short call
-    brought a long page, because the next page may follow. ``argument_chars``: characters of the
+    returned a long page, because the next page may follow. ``argument_chars``: characters of the
     calls' arguments.
     """
     turns = look.history.turns

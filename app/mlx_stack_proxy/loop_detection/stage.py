@@ -1,4 +1,4 @@
-"""The stage: it gives the model a hint when an agent goes in circles, and breaks the loop.
+"""The stage: gives the model a hint when an agent loops, and breaks the loop.
 
 Across turns it reads the history from the request's messages, and the detectors look for loops: in
 the history, for the hint, and again with the reply as the newest turn, for the break. Within a
@@ -31,7 +31,7 @@ from .memory import SessionMemory, Sessions, TaskNotes
 from .turns import acts
 
 NO_PROGRESS: Final = "no_progress"
-ASK_AGAIN: Final = 50  # calls of a run without progress between two questions
+ASK_AGAIN: Final = 50  # calls of a run without progress between two questions to another tier
 
 
 class LoopDetection(Stage):
@@ -45,7 +45,7 @@ class LoopDetection(Stage):
         self.rules = rules = settings.reliability.loop_detection
         section, progress = rules.identical_calls, rules.no_progress
         self.salient = section is not None and section.key == "salient"
-        # A transcript with fewer turns, none of which acts, is part of no loop that we look for.
+        # A shorter transcript in which no turn acts is part of no loop that we look for.
         self.least_turns = min(
             rules.warn_threshold + 1,
             rules.duplicate_threshold,
@@ -56,7 +56,7 @@ class LoopDetection(Stage):
         self.sessions = Sessions(rules.max_tracked_threads or rules.max_sessions)
 
     def continue_from(self, predecessor: Stage) -> None:
-        """Take over the memory of the stage that ran with earlier settings, if it still fits."""
+        """Keep the memory of the stage with earlier settings, if it still fits."""
         assert isinstance(predecessor, LoopDetection)
         if predecessor.salient == self.salient:
             self.sessions = predecessor.sessions
@@ -66,19 +66,19 @@ class LoopDetection(Stage):
         return make(self, exchange)
 
     def forget(self, session: str | None) -> None:
-        """Forget a session by its hash; None: forget all sessions."""
+        """Forget a session by its hash; None: all sessions."""
         self.sessions.forget(session)
 
 
 class _LoopState(ReplyWatch):
-    """One attempt. Of a request that can be part of no loop, nothing is read or remembered."""
+    """One attempt. Nothing is read or remembered of a request that can't be part of a loop."""
 
     _reports = False  # `on_break: report`
 
     def __init__(self, stage: LoopDetection, exchange: Exchange) -> None:
         super().__init__(exchange, stage.settings)
         self._stage = stage
-        # Whether turns came before this request that may be part of a loop.
+        # Whether turns before this request may be part of a loop.
         self._follows = self._may_follow() and bool(self._history.turns or self._history.replies)
 
     def _may_follow(self) -> bool:
@@ -100,7 +100,7 @@ class _LoopState(ReplyWatch):
 
     @cached_property
     def _history(self) -> History:
-        """The turns of the request's transcript; without one those that the session remembers."""
+        """The turns of the request's transcript; without one, those that the session remembers."""
         exchange, memory = self._exchange, self._memory
         request, bytes_before = exchange.request, memory.bytes
         history = memory.read(request.blocks, request.failed, salient=self._stage.salient)
@@ -109,7 +109,7 @@ class _LoopState(ReplyWatch):
             if not history.turns:
                 memory.start_over()
         else:
-            # Clients of other dialects always resend the transcript: a first request is a retry.
+            # other dialects' clients always resend the transcript
             memory.has_transcript |= bool(history.turns) or request.dialect is not None
             if not memory.has_transcript and (turns := memory.turns_before(exchange.request.id)):
                 history = history.after(turns)
@@ -122,13 +122,13 @@ class _LoopState(ReplyWatch):
 
     @cached_property
     def _model_finding(self) -> Finding | None:
-        """What the loop model has found in this task."""
+        """The loop model's finding in this task."""
         return self._task.finding if self._rules.judge.enabled else None
 
     def hold_whole(self) -> bool:
         """Whether to hold the whole reply: it may close a loop, and sent text can't be taken back.
 
-        Every break by a reply with one call at most is foreseen.
+        Every break by a reply with at most one call is foreseen.
         """
         if not self._follows or self._reports:
             return False
@@ -161,7 +161,7 @@ class _LoopState(ReplyWatch):
             )
 
     def judge(self, reply: Reply) -> LoopDetected | None:
-        """Record the reply as a turn, and judge it; with ``on_break: stop`` take the loop out."""
+        """Record the reply as a turn, and judge it; with ``on_break: stop`` remove the loop."""
         if not self._reports:
             self.drop_surplus(reply)
         doubt: LoopDetected | None = None
@@ -176,7 +176,7 @@ class _LoopState(ReplyWatch):
             new_history = self._history.closed_by(choice.text, calls, digest)
             self._remember(choice, calls, new_history)
             second_opinion_on = self._exchange.second_opinion_on
-            if isinstance(second_opinion_on, LoopDetected):  # does the tier that was asked agree?
+            if isinstance(second_opinion_on, LoopDetected):  # whether the second tier agrees
                 same = new_history.turns[-1].pattern == second_opinion_on.pattern
                 answer = "same" if same else "other"
                 self.remarks.incidents.append(Incident("loop_answer", (answer,)))
@@ -201,7 +201,7 @@ class _LoopState(ReplyWatch):
     # The hint, and the question to the loop model
 
     def _note_hint(self) -> Finding | None:
-        """Note the first loop in the history. Return it if its hint is due."""
+        """Record the first loop in the history. Return it if its hint is due."""
         finding = self._model_finding or next(detectors.findings(self._history, self._rules), None)
         if finding is None:
             return None
@@ -211,7 +211,7 @@ class _LoopState(ReplyWatch):
         return finding if is_due else None
 
     def _begin_inquiry(self) -> Inquiry | None:
-        """Return a question to the loop model if one is due, and put the next one off."""
+        """Return a question to the loop model if one is due, and postpone the next one."""
         settings, rules = self._stage.settings, self._rules.judge
         history, task = self._history, self._task
         messages = self._exchange.request.body["messages"]
@@ -229,7 +229,7 @@ class _LoopState(ReplyWatch):
                 task.finding, task.verdicts = finding, task.verdicts + 1
             return answer is not None
 
-        take(None)  # the next request does not ask meanwhile
+        take(None)  # until there is an answer, the next request does not ask
         tier = settings.tiers.get(rules.tier)
         reasons = tier is not None and tier.reasoning
         return Inquiry(rules.tier, loop_model.question(messages, rules, reasons=reasons), take)
@@ -237,7 +237,7 @@ class _LoopState(ReplyWatch):
     # The break
 
     def _as_in_history(self, call: Call) -> CallKey:
-        """Return the call, with its schema's defaults if the history has it so (Claude Code)."""
+        """Return the call's key, with schema defaults if the history has them (Claude Code)."""
         if turns := self._history.turns:
             filled = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
             if filled is not None and any(filled in turn.calls for turn in turns):
@@ -245,7 +245,7 @@ class _LoopState(ReplyWatch):
         return call_keys.read(call.name, call.arguments, salient=self._stage.salient)
 
     def _remember(self, choice: ChoiceReply, calls: list[CallKey], new_history: History) -> None:
-        """Remember a reply: its client may compact the transcript later, or send none."""
+        """Remember a reply, because its client may compact the transcript later, or send none."""
         exchange, memory, history = self._exchange, self._memory, self._history
         ids = [call.id for call in choice.tool_calls]
         calls_with_ids = zip(calls, ids, strict=True)
@@ -256,7 +256,7 @@ class _LoopState(ReplyWatch):
     def _broken_by(self, new_history: History) -> Finding | None:
         if not self._follows:
             return None
-        # A loop that may be a poll is broken once an exchange, if a next tier follows.
+        # A loop that may be a poll is broken once per exchange, if another tier follows.
         escalates = self._reports or self._rules.on_break == "escalate"
         uncertain = escalates and not isinstance(self._exchange.model_failure, LoopDetected)
         finding = detectors.breaks(new_history, self._rules, uncertain=uncertain)
@@ -287,7 +287,7 @@ class _LoopState(ReplyWatch):
         return finding.certain and repeats >= repetition.identical_hard(names, self._rules)
 
     def _doubt_about(self, choice: ChoiceReply, new_history: History) -> LoopDetected | None:
-        """Return a doubt about a call made again, or about a run without progress.
+        """Return a doubt about a repeated call or a run without progress.
 
         Return None if another tier was asked about it.
         """
@@ -302,7 +302,7 @@ class _LoopState(ReplyWatch):
         if not asks or not newest.acts or (calls := self._question_calls()) is None:
             return None
         place = self._history.turns[-1].place
-        # Noted here, so that a reply is held once even if no other tier can be asked.
+        # Recorded here, so that a reply is held once even if no other tier can be asked.
         notes["question", NO_PROGRESS, place] = calls
         tool = next((call.name for call in newest.calls), "")
         question = Finding(NO_PROGRESS, calls, tool, newest.pattern, "", (place,))
@@ -337,10 +337,10 @@ class _LoopState(ReplyWatch):
 
 
 class _ReportingState(_LoopState):
-    """With ``on_break: report``: what would have been done is noted, and the reply goes on."""
+    """With ``on_break: report``: records what would have been done; the reply goes on."""
 
     _reports = True
-    _reported = False  # what would have ended the reply is noted
+    _reported = False  # what would have ended the reply is recorded
 
     def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
         if self._reported or (verdict := super().watch(reply, delta)) is None:
@@ -354,4 +354,4 @@ class _ReportingState(_LoopState):
         return None
 
     def mend(self, reply: Reply) -> None:
-        """Nothing is taken out."""
+        """Nothing is removed."""

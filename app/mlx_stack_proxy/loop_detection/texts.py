@@ -1,4 +1,4 @@
-"""Extracts the text to compare: an assistant's command, a result without its numbers."""
+"""Extracts the compared text: an assistant's command, or a result without its numbers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Final
 MAX_TEXT: Final = 65_536  # characters; a longer result is compared with its numbers
 _THINKING: Final = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL)
 _ACTION: Final = re.compile(r"^[ \t*#]*+Action[ \t*]*+:", re.MULTILINE)
-_SHORT: Final = 3  # characters of a value that may be part of any word
+_SHORT: Final = 3  # characters; a shorter value may be part of any word
 _NUMBER: Final = re.compile(r"[0-9]\w*+")
 _WORD: Final = re.compile(r"(\w++)")
-# Codex writes this before a command's output: a fresh id, and how long the command took.
+# Codex puts this before a command's output: a fresh id, and the command's duration.
 _OF_ITS_RUN: Final = re.compile(r"Chunk ID: \w+\nWall time: [0-9.]+ seconds\n")
 _BEFORE_DIGITS: Final = string.ascii_letters + "_"
 
@@ -27,7 +27,7 @@ def collapse(text: str) -> str:
 
 
 def without_numbers(text: str) -> str:
-    """Replace each word that holds a digit by "#": 12, 0.3, a fresh id such as 7c1f3a."""
+    """Replace each word that has a digit by "#": 12, 0.3, a fresh id such as 7c1f3a."""
     if len(text) > MAX_TEXT:
         return text
     *words, last = _NUMBER.split(text)
@@ -35,15 +35,15 @@ def without_numbers(text: str) -> str:
 
 
 def brought_in(text: str) -> str:
-    """Return a result without the lines that Codex writes about this one run of the command."""
+    """Return a result without Codex's lines about this one run of the command."""
     run = _OF_ITS_RUN.match(text)
     return text[run.end() :] if run else text
 
 
 def without_values(text: str, values: Sequence[str]) -> str:
-    """Take the values out of a result that quotes them, as "No results for 'w7'" does.
+    """Remove the values from a result that quotes them, as "No results for 'w7'" does.
 
-    Of a short value, such as a number, its words go, where they stand alone.
+    A short value, such as a number, is removed only where it is a separate word.
     """
     if len(text) > MAX_TEXT:
         return text
@@ -57,7 +57,7 @@ def without_values(text: str, values: Sequence[str]) -> str:
 
 
 def action_in(text: str) -> tuple[str, bool]:
-    """Return the command that an assistant's text ends with, else the whole text; which it is.
+    """Return the command that ends an assistant's text, else the whole text; and which it is.
 
     An agent without tools writes its command into its text, after a thought whose words change
     each time. Lines are compared without their indentation, which models change.
@@ -72,7 +72,7 @@ def action_in(text: str) -> tuple[str, bool]:
 def transcript_calls(text: str) -> list[dict[str, Any]]:
     """Return the calls that smolagents' ToolCallingAgent writes into its transcript as Python.
 
-    Its model makes real calls, but the next request holds no ``tool_calls``.
+    Its model makes real calls, but the next request has no ``tool_calls``.
     """
     _, marker, calls = text.rpartition("Calling tools:\n")
     if not marker or len(calls) > MAX_TEXT:
@@ -95,7 +95,7 @@ def _last_fence(text: str) -> str:
 
 
 def _last_action(text: str) -> str:
-    """Return the last ``Action:`` line and its input, without a result that the model made up."""
+    """Return the last ``Action:`` line and its input, without a result that the model invented."""
     if "Action" not in text:
         return ""
     starts = [match.start() for match in _ACTION.finditer(text)]
@@ -107,7 +107,7 @@ def _last_code(text: str) -> str:
     return text[start:].partition("</code>")[0] if start >= 0 else ""
 
 
-# Each key names the agents that write commands in this form, as recordings or public prompts show.
+# Each key names the agents that write commands in this form, by recordings or public prompts.
 _COMMANDS: Final[dict[str, Callable[[str], str]]] = {
     "SWE-agent, mini-swe-agent: the last fence": _last_fence,
     "ReAct, as in LangChain: Action, Action Input": _last_action,

@@ -1,7 +1,7 @@
 """Turns, and how messages are reduced to them.
 
 A turn is the messages since the previous assistant message, and the assistant's answer to them.
-Turns are small: they hold digests of 64 bits, and no text but tools' names.
+Turns are small: they hold 64-bit digests, and no text but tools' names.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .texts import (
     without_values,
 )
 
-MAX_CALLS: Final = 128  # calls of a message that a turn holds; its action counts them all
-MAX_ARGUMENTS: Final = 4_096  # characters; longer arguments are not looked for in their result
-Values = Sequence[str]  # of a call's arguments, which its result may quote
+MAX_CALLS: Final = 128  # calls of a message that a turn holds; its action covers all of them
+MAX_ARGUMENTS: Final = 4_096  # characters; longer arguments are not searched for in their result
+Values = Sequence[str]  # argument values of a call, which its result may quote
 Brought = tuple[str, int]
-_BYTES: Final = 300  # about what a turn, or its inputs, takes without parts
-_PART_BYTES: Final = 150  # of a call, a result, or what a result brought
+_BYTES: Final = 300  # the approximate size of a turn, or of its inputs, without parts
+_PART_BYTES: Final = 150  # the approximate size of a call, a result, or a result's news
 
 
 class Result(NamedTuple):
     """A tool's result, or another message that is not the assistant's."""
 
     digest: int
-    shape: int  # the digest of the message without numbers
-    size: int = 0  # characters, with runs of whitespace counted as one
+    shape: int  # the message's digest without numbers
+    size: int = 0  # characters, with collapsed whitespace
 
 
 class Inputs(Struct, frozen=True):
@@ -45,20 +45,20 @@ class Inputs(Struct, frozen=True):
 
     digest: int = 0  # of the results of its calls; without results, of all messages
     shape: int = 0  # the same digest, without numbers
-    results: tuple[Result | None, ...] = ()  # in the order of its calls; None: no result came
+    results: tuple[Result | None, ...] = ()  # in the order of its calls; None: missing
     user: bool = False  # a user message is among them
-    known: bool = True  # False: the assistant message is a new reply, and nothing can follow yet
+    known: bool = True  # False: the assistant message is a new reply, which nothing can follow yet
     starts_task: bool = False  # a user message begins a task: `history.py` says when
-    interjected: bool = False  # the user speaks along with these results, not with those before
-    # The results that came, each as the tool's name ("": a command in a text) and a digest of the
-    # result without the call's own arguments.
+    interjected: bool = False  # the user speaks next to these results, unlike the previous ones
+    # The results, each as the tool's name ("": a command in a text) and a digest of the result
+    # without the call's own arguments.
     brought: tuple[Brought, ...] = ()
-    old: int = 0  # how many of the last of them had come before in this task
-    fresh: bool = True  # one of them was new, or is missing
+    old: int = 0  # how many trailing ones had occurred before in this task
+    fresh: bool = True  # one of them is new or missing
 
     @property
     def bytes(self) -> int:
-        """About how many bytes of memory these inputs take."""
+        """The approximate size in memory."""
         return _BYTES + _PART_BYTES * (len(self.results) + len(self.brought))
 
 
@@ -71,11 +71,11 @@ class Turn(Struct, frozen=True):
     inputs: Inputs
     action: int  # a digest of the calls, else of the command in the text, else of the text
     calls: tuple[CallKey, ...] = ()  # sorted
-    # A digest of all that the assistant has said up to and with this turn, in this process only. It
-    # stays the same if the client takes results out.
+    # A digest of everything the assistant has said up to and including this turn, valid in this
+    # process only. It stays the same if the client removes results.
     place: int = 0
     before: int = 0  # the place of the previous turn
-    acts: bool = False  # it makes calls, or its text holds a command
+    acts: bool = False  # it makes calls, or its text has a command
 
     @property
     def pattern(self) -> str:
@@ -83,20 +83,20 @@ class Turn(Struct, frozen=True):
 
     @property
     def bytes(self) -> int:
-        """About how many bytes of memory the turn takes, its inputs included."""
+        """The approximate size in memory, including the inputs."""
         names = sum([len(call.name) for call in self.calls])
         return _BYTES + self.inputs.bytes + _PART_BYTES * len(self.calls) + names
 
 
 class Output(NamedTuple):
-    """What an assistant message says and does."""
+    """An assistant message's content and actions."""
 
     action: int  # a digest of the calls, else of the command in the text, else of the text
     calls: tuple[CallKey, ...]  # sorted
     ids: tuple[str, ...]  # the calls' ids; "" for a call without one
-    name: int  # a digest of the whole message, in this process only
+    name: int  # a digest of the whole message, valid in this process only
     values: tuple[Values, ...] = ()  # of each call, or of the command in the text
-    indexes: Mapping[str, int] = {}  # of each call by its id
+    indexes: Mapping[str, int] = {}  # by id, each call's position
 
     def turn(self, inputs: Inputs, previous: Turn | None) -> Turn:
         """Return this message's turn. The first turn's place depends on the user's request."""
@@ -105,10 +105,10 @@ class Output(NamedTuple):
         return Turn(inputs, self.action, self.calls, place, before, bool(self.values))
 
     def index_of(self, call_id: str | None, position: int) -> int:
-        """Return which call a message answers; past the end if none."""
+        """Return the position of the call that a message answers; past the end if none."""
         if call_id is None and not self.calls:
-            return 0  # what a command in the text has brought
-        if call_id == "":  # without ids (older forms, careless clients) in the order of the calls
+            return 0  # the result of a command in the text
+        if call_id == "":  # without ids (older forms, careless clients): in the calls' order
             return position
         return self.indexes.get(call_id or "", len(self.ids))
 
@@ -140,7 +140,7 @@ def output(text: str, calls_made: Iterable[tuple[CallKey, str, Values]]) -> Outp
 
 
 def output_of(message: Mapping[str, Any], *, salient: bool = False) -> Output:
-    """Read an assistant message. ``salient``: as :func:`call_keys.key_of` has it."""
+    """Read an assistant message. ``salient``: see :func:`call_keys.key_of`."""
     text = text_of(message.get("content"))
     made = []
     for call in _calls(message) or transcript_calls(text):
@@ -154,7 +154,7 @@ def output_of(message: Mapping[str, Any], *, salient: bool = False) -> Output:
 
 
 def acts(message: Mapping[str, Any]) -> bool:
-    """Whether an assistant message makes calls, or its text holds a command."""
+    """Whether an assistant message makes calls, or its text has a command."""
     text = text_of(message.get("content"))
     return bool(_calls(message)) or action_in(text)[1] or bool(transcript_calls(text))
 
@@ -206,9 +206,9 @@ def input_message_of(
 def inputs_of(
     output: Output | None, messages: Sequence[InputMessage], before: Collection[Brought]
 ) -> Inputs:
-    """Take together the messages that followed an assistant message.
+    """Combine the messages that followed an assistant message.
 
-    ``before``: what calls have brought earlier in this task.
+    ``before``: what calls have returned earlier in this task.
     """
     results: list[Result | None] = [None] * (len(output.calls) if output is not None else 0)
     news = [0] * len(results)
@@ -238,7 +238,7 @@ def inputs_of(
 
 
 def _old(brought: Sequence[Brought], before: Collection[Brought]) -> tuple[int, bool]:
-    """Return how many of the last results had come before, and whether another was new."""
+    """Return how many trailing results had occurred before, and whether another one was new."""
     for count, result in enumerate(reversed(brought)):
         if result not in before and result not in brought[: len(brought) - 1 - count]:
             return count, True

@@ -1,1 +1,1 @@
-"""Memory pressure: how short memory is on this machine, read, damped and reported."""
+"""Memory pressure: how short memory is on this machine, measured, damped and reported."""

@@ -1,9 +1,9 @@
-"""Memory pressure: from readings to a level that rises at once and falls step by step.
+"""Memory pressure: turns readings into a level that rises at once and falls step by step.
 
-:func:`assess` turns one reading into a level: the highest that any of its figures reaches.
-:class:`Gauge` damps that level over time: it rises with the first high reading, and falls one step
-after ``HOLD_SECONDS`` of lower readings. Readings and times are passed in: ``readers.py`` takes the
-readings, ``probe.py`` drives the gauge. docs/memory-pressure.md says what follows from a level.
+:func:`assess` turns one reading into a level: the highest of its figures' levels. :class:`Gauge`
+damps that level over time: it rises with the first high reading, and falls one step after
+``HOLD_SECONDS`` of lower readings. Readings and times are passed in: ``readers.py`` takes the
+readings, ``probe.py`` drives the gauge. docs/memory-pressure.md describes a level's effects.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ LEVELS = {level.word: level for level in Level}
 
 
 class Reading(Struct, frozen=True):
-    """The figures of one look at the memory; a figure that the source lacks is None."""
+    """One reading's figures; a figure that the source lacks is None."""
 
-    level: Level | None = None  # in the words of the OS, or of another `pressure --serve`
+    level: Level | None = None  # as reported by the OS, or by another `pressure --serve`
     some: float | None = None  # percent of the last 10 s in which some tasks waited for memory
     full: float | None = None  # percent of the last 10 s in which all tasks did
     limit_used: float | None = None  # share of a cgroup's limit that can't be freed, 0 to 1
     swap: Mapping[str, int] = {}  # bytes by counter; only growth counts
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the reading for JSON, without the figures that the source lacks."""
+        """Return the reading for JSON, without missing figures."""
         level = None if self.level is None else self.level.word
         figures = {name: getattr(self, name) for name in ("some", "full", "limit_used")}
         fields = {"level": level, **figures, "swap": dict(self.swap) or None}
@@ -51,7 +51,7 @@ class Reading(Struct, frozen=True):
 
 
 class Pressure(Struct, frozen=True):
-    """The damped level of a :class:`Gauge`, and how it came about."""
+    """The damped level of a :class:`Gauge`, and its cause."""
 
     level: Level = Level.NORMAL
     cause: str = ""  # why the level rose: `system`, `stalls`, `limit` or `swap`; "" while normal
@@ -60,13 +60,13 @@ class Pressure(Struct, frozen=True):
 
 
 NO_PRESSURE = Pressure()
-# Figures from which on memory is short. Android's lmkd uses a similar one for `some`; systemd-oomd
-# kills at 60 % of `full`. Under a limit, 10 % are room for one more long prompt; at 97 % the next
-# allocation may be the last. A machine whose swap grows 8 times as fast does little else.
+# Thresholds. Android's lmkd uses a similar one for `some`; systemd-oomd kills at 60 % of `full`.
+# Under a limit, 10 % are room for one more long prompt; at 97 % the next allocation may be the
+# last. A machine whose swap grows 8 times as fast does little else.
 SOME_WARNING, FULL_CRITICAL = 10.0, 30.0  # percent of 10 s
 LIMIT_WARNING, LIMIT_CRITICAL = 0.9, 0.97
-SWAP_CRITICAL = 8  # times the growth that warns
-HOLD_SECONDS = 30.0  # of lower readings until the level falls by one step: six looks without a sign
+SWAP_CRITICAL = 8  # multiples of the growth that warns
+HOLD_SECONDS = 30.0  # of lower readings until the level falls by one step: six readings
 
 
 class Gauge:
@@ -77,14 +77,14 @@ class Gauge:
         self.pressure = NO_PRESSURE  # the damped level
         self.raw: tuple[Level, str] = (Level.NORMAL, "")  # the last reading's own level and cause
         self._swap: tuple[float, Mapping[str, int]] | None = None  # the last counters, and when
-        # When a reading was last as high as the level, or the level last fell.
+        # When a reading last reached the level, or the level last fell.
         self._reached = 0.0
 
     def take(self, reading: Reading | None, now: float) -> Pressure:
-        """Take the next reading and return the damped level.
+        """Process the next reading and return the damped level.
 
-        ``reading``: None if no reading counts any more; it is taken for a normal one. ``now``:
-        seconds on any clock that never goes back.
+        ``reading``: None if there is no valid reading, which counts as a normal one. ``now``:
+        seconds on a monotonic clock.
         """
         if reading is None:
             self.raw = (Level.NORMAL, "")
@@ -97,7 +97,7 @@ class Gauge:
         if level >= old.level:
             self._reached = now
         elif now - self._reached >= HOLD_SECONDS:
-            level = Level(old.level - 1)  # one step only; the next step takes as long again
+            level = Level(old.level - 1)  # only one step; the next one takes as long again
             self._reached = now
         else:
             level = old.level
@@ -125,7 +125,7 @@ class Gauge:
 def assess(reading: Reading, growth: float, swap_warning: float) -> tuple[Level, str]:
     """Return one reading's level and its cause.
 
-    ``growth``: the swap's, in bytes a second; ``swap_warning``: from which on it warns.
+    ``growth``: the swap's, in bytes a second; ``swap_warning``: the growth that warns.
     """
     levels = (
         (reading.level or Level.NORMAL, "system"),
@@ -134,7 +134,7 @@ def assess(reading: Reading, growth: float, swap_warning: float) -> tuple[Level,
         (_level(reading.limit_used, LIMIT_WARNING, LIMIT_CRITICAL), "limit"),
         (_level(growth, swap_warning, SWAP_CRITICAL * swap_warning), "swap"),
     )
-    level, cause = max(levels, key=lambda entry: entry[0])  # of equal levels the first
+    level, cause = max(levels, key=lambda entry: entry[0])  # the first of equal levels
     return level, cause if level else ""
 
 

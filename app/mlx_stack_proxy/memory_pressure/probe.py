@@ -1,8 +1,8 @@
-"""Reads the memory every few seconds in a task of its own, and reports changes of the level.
+"""Reads the memory every few seconds in a background task, and reports changes of the level.
 
-Each look awaits a reader (``readers.py``) and passes the reading to the gauge (``pressure.py``),
-which makes the level. A reader that raises or hangs disturbs no exchange: its last reading counts
-for a while, and then the level falls to normal, step by step.
+Each step awaits a reader (``readers.py``) and passes the reading to the gauge (``pressure.py``),
+which computes the level. A reader that raises or hangs affects no exchange: its last reading stays
+valid for a while, and then the level falls to normal, step by step.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from ..settings import MemoryPressureSettings
 from .pressure import NO_PRESSURE, Gauge, Level, Pressure, Reading
 from .readers import MemoryReader
 
-STALE_SECONDS = 15.0  # how long a reading counts without a newer one, at the least
-STALE_INTERVALS = 3  # the same, in intervals between two looks; the longer time holds
-SHORTEST_PAUSE = 0.1  # seconds between two looks, each of which takes up to 1 ms of CPU
-CLOSE_SECONDS = 1.0  # how long `close` waits for a look that is on its way
+STALE_SECONDS = 15.0  # how long a reading stays valid, at least
+STALE_INTERVALS = 3  # the same in intervals between readings; the longer time counts
+SHORTEST_PAUSE = 0.1  # seconds between two readings, each of which takes up to 1 ms of CPU
+CLOSE_SECONDS = 1.0  # how long `close` waits for a running reading
 
 OnChange = Callable[[Pressure, Pressure], Awaitable[None]]
 
 
 class MemoryProbe:
-    """Keeps the machine's memory pressure up to date, for all exchanges.
+    """Keeps the machine's memory pressure up to date for all exchanges.
 
     ``reader``: None if this machine reports nothing; the level then stays normal. ``clock``:
-    seconds on a clock that never goes back.
+    monotonic seconds.
     """
 
     def __init__(
@@ -37,28 +37,28 @@ class MemoryProbe:
         reader: MemoryReader | None,
         clock: Callable[[], float],
     ) -> None:
-        self.pressure = NO_PRESSURE  # replaced after each look, never changed in place
-        self.on_change: OnChange | None = None  # awaited with (before, after) at a change of level
-        self.trouble: str | None = None  # why no reading counts now; None if a reading counts
-        self.reading: Reading | None = None  # the last reading, even if it no longer counts
+        self.pressure = NO_PRESSURE  # replaced after each reading, never changed in place
+        self.on_change: OnChange | None = None  # awaited with (before, after) on a change of level
+        self.trouble: str | None = None  # why there is no valid reading; None if there is one
+        self.reading: Reading | None = None  # the last reading, even if it is no longer valid
         self._settings = settings
         self._reader = reader if settings.enabled else None
         self._clock = clock
         self._gauge = Gauge(settings)
         self._stale_after = max(STALE_SECONDS, STALE_INTERVALS * settings.interval_seconds)
-        self._read_at = clock()  # when the last reading came
-        self._looking: asyncio.Future[Reading] | None = None  # the look that is on its way
+        self._read_at = clock()  # the time of the last reading
+        self._looking: asyncio.Future[Reading] | None = None  # the running reading
         self._task: asyncio.Task[None] | None = None
 
     @property
     def level(self) -> Level | None:
-        """The level as a metric; None if it is unknown, because 0 would say that all is well."""
+        """The level as a metric; None if unknown, because 0 would mean that all is well."""
         unknown = self._reader is None or (self.trouble is not None and not self.pressure.level)
         return None if unknown else self.pressure.level
 
     @property
     def raw(self) -> tuple[Level, str]:
-        """The last reading's own level and its cause, not damped."""
+        """The last reading's own level and cause, undamped."""
         return self._gauge.raw
 
     @property
@@ -66,7 +66,7 @@ class MemoryProbe:
         return None if self._reader is None else self._reader.name
 
     def start(self) -> None:
-        """Begin to look at the memory, in the running event loop."""
+        """Start reading the memory, in the running event loop."""
         self._read_at = self._clock()
         if self._reader is not None:
             self._task = asyncio.create_task(self._run())
@@ -101,7 +101,7 @@ class MemoryProbe:
             await asyncio.sleep(max(self._settings.interval_seconds, SHORTEST_PAUSE))
 
     async def look(self) -> None:
-        """Look once, and report a change of the level. Raises nothing."""
+        """Read once, and report a change of the level. Raises nothing."""
         if self._reader is None:
             return
         try:
@@ -110,13 +110,13 @@ class MemoryProbe:
             old, self.pressure = self.pressure, self._gauge.pressure
             if old.level is not self.pressure.level:
                 await self._report_change(old, self.pressure)
-        except Exception as error:  # e.g. figures of an unforeseen form
+        except Exception as error:  # for example figures of an unexpected form
             log.fault("memory_pressure_fault", error)
 
     async def _read(self, reader: MemoryReader) -> tuple[Reading | None, str]:
         """Return a reading, or None and the reason.
 
-        If a look hangs, the next call waits for it again; no second look begins meanwhile.
+        If a reading hangs, the next call waits for it again and starts no second one.
         """
         looking = self._looking = self._looking or asyncio.ensure_future(reader.read())
         await asyncio.wait({looking}, timeout=self._settings.interval_seconds)
@@ -136,9 +136,9 @@ class MemoryProbe:
                 log.get().info("memory_pressure_read_again", source=self.source)
             self.trouble = None
         elif self.reading is not None and now - self._read_at < self._stale_after:
-            return  # the last reading still counts
+            return  # the last reading is still valid
         else:
-            if self.trouble is None:  # log only the first trouble until readings come again
+            if self.trouble is None:  # log only the first failure until readings succeed again
                 old = {"seconds": round(now - self._read_at, 1), "taken_as": "normal"}
                 log.get().warning("memory_pressure_stale", source=self.source, why=why, **old)
             self.trouble = why

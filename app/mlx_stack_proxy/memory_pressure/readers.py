@@ -1,7 +1,7 @@
 """Readers of the memory's state: on macOS, on Linux, or from another machine over HTTP.
 
-Each reader returns a :class:`Reading` of raw figures, from which ``pressure.py`` makes a level.
-Readers that block are run by :class:`Threaded`, in a thread of their own.
+Each reader returns a :class:`Reading` of raw figures, which ``pressure.py`` turns into a level.
+Blocking readers run in a thread of their own (:class:`Threaded`).
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .pressure import LEVELS, Level, Reading
 
 LEVEL_NAME = "kern.memorystatus_vm_pressure_level"
 SWAP_NAME = "vm.swapusage"
-HOST_SECONDS = 3.0  # for the whole answer of another machine
+HOST_SECONDS = 3.0  # for another machine's whole answer
 MAX_HOST_BODY = 64 * 1024  # bytes
 
 
 class MemoryReader(Protocol):
-    """A source of readings, as the probe uses it."""
+    """A source of readings for the probe."""
 
-    name: str  # which figures it reads, in words
+    name: str  # a description of its figures
 
     async def read(self) -> Reading:
-        """Look once. A reader may raise anything, and may hang: the probe copes with both."""
+        """Read once. A reader may raise anything and may hang; the probe handles both."""
 
     async def close(self) -> None: ...
 
@@ -70,7 +70,7 @@ class Threaded:
     def __init__(self, blocking: Blocking) -> None:
         self.name = blocking.name
         self._blocking = blocking
-        self._worker: Worker | None = None  # started by the first look
+        self._worker: Worker | None = None  # started by the first reading
 
     async def read(self) -> Reading:
         if self._worker is None:
@@ -116,7 +116,7 @@ class MacMemory:
         return Reading(level, swap={"used": struct.unpack_from("=QQQ", swap)[2]} if swap else {})
 
     def _value(self, name: str) -> bytes:
-        """Return a value of the kernel's; b"" if it has none of this name."""
+        """Return a kernel value; b"" if there is none of this name."""
         size = ctypes.c_size_t(256)
         buffer = ctypes.create_string_buffer(size.value)
         if self._call(name.encode(), buffer, ctypes.byref(size), None, ctypes.c_size_t(0)):
@@ -132,7 +132,7 @@ _STALLS = re.compile(r"^(some|full) avg10=(\d+(?:\.\d+)?)", re.MULTILINE)
 class LinuxMemory:
     """Reads PSI of the machine and of our cgroup, the limits of cgroups (v2), and the swap.
 
-    Only what the machine has as this begins is read later. ``proc`` and ``cgroups``: where the file
+    Only files that exist at the start are read later. ``proc`` and ``cgroups``: where the file
     systems are mounted. ``swap``: ``psutil.swap_memory``.
     """
 
@@ -178,7 +178,7 @@ class LinuxMemory:
 
 
 def _own_cgroups(proc: Path, root: Path) -> list[Path]:
-    """Return our cgroup (v2) and its parents, whose limits hold for it, too; innermost first."""
+    """Return our cgroup (v2) and its parents, whose limits apply to it, too; innermost first."""
     for line in _text(proc / "self" / "cgroup").splitlines():
         if line.startswith("0::"):
             cgroup = root / line[3:].strip("/")
@@ -189,8 +189,8 @@ def _own_cgroups(proc: Path, root: Path) -> list[Path]:
 def _share(folder: Path) -> float | None:
     """Return the share of a cgroup's limit in use that the kernel can't free; None if unknown.
 
-    The cache of files can be freed, so it doesn't count: a model's file that was read may fill it
-    up to the limit without harm.
+    The file cache can be freed, so it doesn't count: a model's file may fill it up to the limit
+    without harm.
     """
     limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
     if not limit or used is None:
@@ -218,10 +218,10 @@ def _text(path: Path) -> str:
 
 
 class HostMemory:
-    """Asks ``mlx-stack-proxy pressure --serve`` on the machine around a container."""
+    """Queries ``mlx-stack-proxy pressure --serve`` on the machine that runs a container."""
 
     def __init__(self, url: str) -> None:
-        self.name = "host"  # without the address, since the name is shown to everyone who asks
+        self.name = "host"  # without the address, because anyone may see the name
         self._upstream = Upstream(UpstreamSettings(base_url=url))
 
     async def read(self) -> Reading:

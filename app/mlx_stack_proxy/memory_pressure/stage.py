@@ -1,4 +1,4 @@
-"""Relieves this machine of complex requests while memory is short (docs/memory-pressure.md)."""
+"""Moves complex requests off this machine while memory is short (docs/memory-pressure.md)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class MemoryPressure(Stage):
         self._settings = settings
 
     def admit(self, exchange: Exchange, start: Start, view: TierView) -> Start:
-        """Return a start on the first tier after ``start``'s that is not on this machine.
+        """Return a start on the first later tier that is not on this machine.
 
         Return ``start`` if memory isn't short, the request isn't complex, the client named a tier
         by header or forbids escalation, or no such tier can take the request now.

@@ -1,1 +1,1 @@
-"""How long a reply may get, and how many tokens a session and an hour may cost."""
+"""Limits the length of a reply, and the tokens of a session and an hour."""

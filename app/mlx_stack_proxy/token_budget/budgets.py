@@ -1,4 +1,4 @@
-"""Token budgets: which limits hold for an exchange, what a call may cost, what is refused.
+"""Token budgets: which limits apply to an exchange, what a call may cost, what is refused.
 
 Pure functions. The store keeps the counts (``state/store.py``), ``reservation.py`` waits for room,
 ``books.py`` applies the policy.
@@ -23,25 +23,25 @@ from ..wire.blocks import dumped
 from ..wire.prompt_size import TOKENS_OF_TEMPLATE
 from ..wire.usage import output_limit
 
-# Tokens of a picture or a recording, however it comes: OpenAI's high detail takes up to 1,500,
-# Qwen2.5-VL up to 16,384 if nobody makes the picture smaller.
+# Tokens of an image or a recording in any form: OpenAI's high detail takes up to 1,500, Qwen2.5-VL
+# up to 16,384 if the image is not downscaled.
 MEDIUM = 4096
 _MEDIA = re.compile(
     rb'"type":"(?:image_url|image|input_image|computer_screenshot|input_audio|audio|video(?:_url)?)"'
 )
 # Their bytes in a request: a `data:` URL, or base64.
 _MEDIA_BYTES = re.compile(rb'"(?:url|image_url)":"data:[^"]*"|"data":"[A-Za-z0-9+/]*=*"')
-# `retry_after` for a request that only others' reservations kept out: any of them may end soon.
+# `retry_after` if only others' reservations are in the way, any of which may end soon.
 WAITED_RETRY_SECONDS = 5
 
 Policy = Literal["warn_and_continue", "escalate", "hard_stop"]
 
 
 def limits_of(session: str | None, key: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
-    """Return the budgets that a request counts towards on any tier; none if budgets are off.
+    """Return a request's budgets on any tier; none if budgets are off.
 
-    ``session``: the hash of the session that pays, None if no session is known. ``key``: the API
-    key that the client sent. :func:`tier_limits` gives the budgets of a single tier.
+    ``session``: the hash of the session that pays, None if unknown. ``key``: the client's API key.
+    :func:`tier_limits` returns the budgets of a single tier.
     """
     if not rules.enabled:
         return ()
@@ -57,17 +57,17 @@ def limits_of(session: str | None, key: str, rules: TokenBudgetSettings) -> tupl
 
 @lru_cache
 def _hourly(most: int) -> Limit:
-    """Return the budget of all sessions together, the same object each time."""
+    """Return the budget of all sessions together; cached."""
     return Limit("hour", most, rolling=True)
 
 
 def limits_for(exchange: Exchange, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
-    """Return the budgets that an exchange counts towards, whichever tier it is on."""
+    """Return an exchange's budgets on any tier."""
     return limits_of(exchange.request.session.budget_hash, exchange.request.owner, rules)
 
 
 def tier_limits(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> tuple[Limit, ...]:
-    """Return the budgets that hold for one tier alone (``per_tier``), if it has any."""
+    """Return the budgets of one tier alone (``per_tier``), if it has any."""
     token_limits = rules.per_tier.get(tier)
     if token_limits is None or not rules.enabled:
         return ()
@@ -75,7 +75,7 @@ def tier_limits(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> tu
 
 
 def estimated_in(session: str) -> Limit:
-    """Return the count of a session's estimated tokens, which no upstream has counted.
+    """Return the counter of a session's estimated tokens, which no upstream has counted.
 
     They count towards the session's budget as well. ``session``: the hash of the session that pays.
     """
@@ -97,7 +97,7 @@ def _extra(token_limits: TokenLimits, session: str | None, name: str) -> list[Li
 
 
 def policy_for(exchange: Exchange, rules: TokenBudgetSettings) -> Policy:
-    """Return what happens when a budget is used up; a bypass leaves the counting on."""
+    """Return what happens when a budget is used up; a bypass doesn't stop the counting."""
     bypassed = "budget" in exchange.request.controls.bypass
     return "warn_and_continue" if bypassed else rules.policy
 
@@ -105,9 +105,9 @@ def policy_for(exchange: Exchange, rules: TokenBudgetSettings) -> Policy:
 def spent_tiers(
     exchange: Exchange, used: Mapping[str, int], rules: TokenBudgetSettings
 ) -> frozenset[str]:
-    """Return the tiers whose own budget is used up, so that another has to take the exchange.
+    """Return the tiers whose own budget is used up.
 
-    ``policy: escalate`` refuses nobody: it leaves out a tier that the client names by header.
+    ``policy: escalate`` refuses nobody, so a tier that the client names by header is not included.
     """
     policy = policy_for(exchange, rules)
     if policy == "warn_and_continue" or not rules.per_tier:
@@ -142,7 +142,7 @@ def most_asked(exchange: Exchange, tier: str, rules: TokenBudgetSettings) -> int
 
 
 def most_read(body: Mapping[str, Any], window: int = sys.maxsize) -> int:
-    """Return the most tokens that the prompt in a request can cost.
+    """Return the most tokens that a request's prompt can cost.
 
     An estimate is too low for digits, hex or base64. But each token of text has at least one byte,
     and no usage above a tier's ``window`` (in tokens) is believed.
@@ -154,15 +154,15 @@ def most_read(body: Mapping[str, Any], window: int = sys.maxsize) -> int:
 
 
 def most_written(body: Mapping[str, Any]) -> int:
-    """Return the tokens of all choices together, if each one reaches its limit."""
+    """Return the tokens of all choices together, if each reaches its limit."""
     return int(output_limit(body) or 0) * _choices(body)
 
 
 def least_left(body: Mapping[str, Any]) -> int:
     """Return how many tokens a budget must have left for a call.
 
-    One is enough for one choice: few replies reach their limit, so a budget is used to its end and
-    passed by a reply at most. What several choices may write in all must fit.
+    One suffices for one choice: few replies reach their limit, so a budget is used to its end and
+    exceeded by at most one reply. Several choices must fit with all they may write.
     """
     return most_written(body) if _choices(body) > 1 else 1
 
@@ -172,7 +172,7 @@ def _choices(body: Mapping[str, Any]) -> int:
 
 
 def share_used(limits: Sequence[Limit], used: Mapping[str, int]) -> float:
-    """Return the used share of the most used budget; 1.0 is all of it, and more is possible."""
+    """Return the used share of the most used budget; it may exceed 1.0."""
     largest = 0.0
     for limit in limits:
         if limit.most:
@@ -196,10 +196,10 @@ def crossed(amounts: Mapping[Limit, int], used: Mapping[str, int], threshold: fl
 def refusal(
     limit: Limit, used: int, resets_in: float, *, waited: bool, tier_only: bool = False
 ) -> Failure:
-    """Return the refusal (429) of a request that doesn't fit into a budget.
+    """Return the refusal (429) of a request that doesn't fit a budget.
 
     ``used``: the budget's tokens so far. ``resets_in``: seconds until it has room again.
-    ``waited``: whether only others' reservations are in the way, and waiting for them didn't help.
+    ``waited``: whether only others' reservations were in the way, and waiting didn't help.
     ``tier_only``: the budget is one tier's own, so another tier may take the request.
     """
     scope = scope_name(limit)

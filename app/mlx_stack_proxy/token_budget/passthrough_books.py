@@ -1,8 +1,8 @@
-"""Token budgets of requests that pass through, such as embeddings or ``/v1/messages``.
+"""Token budgets of pass-through requests, such as embeddings.
 
-The proxy doesn't parse their replies, so :class:`PassthroughBooks` watches the bytes go by and
-reads the usage from both ends of the body. Without a usage it estimates what a model has written.
-Under ``policy: hard_stop`` it reserves tokens before the call, as ``books.py`` does.
+The proxy doesn't parse their replies, so :class:`PassthroughBooks` observes the bytes and reads the
+usage from both ends of the body. Without a usage it estimates what a model has written. Under
+``policy: hard_stop`` it reserves tokens before the call, as ``books.py`` does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..wire.usage_tail import UsageTail
 from . import budgets
 from .reservation import Reservation
 
-SECONDS = 3600.0  # that a request may take; a minute later its reservation expires
+SECONDS = 3600.0  # a request's time limit; a minute later its reservation expires
 _NO_TIER = ""
 _LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _CHOICES = ("n", "best_of")
@@ -35,9 +35,9 @@ _CHOICES = ("n", "best_of")
 class PassthroughBooks:
     """The books of one request. Its session is known only if a header names it.
 
-    ``key``: the API key that the client sent. ``uses``: the request may use tokens at all; one that
-    only shows an earlier reply again (a GET, for example) uses none. ``form``: its body is a form,
-    which LiteLLM reads as no JSON. ``writes``: a model writes the reply.
+    ``key``: the client's API key. ``uses``: the request may use tokens at all; one that only
+    retrieves an earlier reply (a GET, for example) uses none. ``form``: its body is a form, which
+    LiteLLM doesn't parse as JSON. ``writes``: a model writes the reply.
     """
 
     def __init__(
@@ -63,9 +63,9 @@ class PassthroughBooks:
         # The most tokens of all choices by the body's own limit; 0: it has none, or wasn't read.
         self._own_limit = 0
         self._tail = UsageTail()
-        self.writes = writes  # the caller takes it back for a response that is an error
-        self.sent = 0  # bytes of a body that upstream may have begun to work on
-        self.ended = False  # whether the response has come to its end
+        self.writes = writes  # reset by the caller if the response is an error
+        self.sent = 0  # bytes of a body that upstream may have begun to process
+        self.ended = False  # whether the response has ended
 
     async def admit(self, body: bytes) -> None:
         """Reserve the tokens that the request may use, under ``policy: hard_stop`` only.
@@ -78,7 +78,7 @@ class PassthroughBooks:
         if body:
             request, tokens = await tasks.aside(body, self._asked, body)
             replies = _replies(request)
-            output = max(count_of(request.get(name)) for name in _LIMITS)  # 0: no own limit
+            output = max(count_of(request.get(name)) for name in _LIMITS)  # 0: no limit of its own
             self._own_limit = replies * output
             written = replies * (output or self._most_output)
             tokens += written
@@ -97,8 +97,8 @@ class PassthroughBooks:
     def _asked(self, body: bytes) -> tuple[Mapping[str, Any], int]:
         """Return a body as an object, and the most tokens that its prompt can cost.
 
-        LiteLLM reads every body as JSON, whatever its content type, unless it is a form. A form
-        has one prompt or file, so it fills one window at most.
+        LiteLLM parses every body as JSON, whatever its content type, unless it is a form. A form
+        has one prompt or file, so it fills at most one window.
         """
         if self._is_form:
             return {}, min(len(body), window_of(None, self._services.settings))
@@ -110,7 +110,7 @@ class PassthroughBooks:
         return request, budgets.most_read(request)
 
     def feed(self, data: bytes) -> None:
-        """Look at bytes of the response's body."""
+        """Observe bytes of the response's body."""
         if self._limits:
             self._tail.feed(data)
 
@@ -125,7 +125,7 @@ class PassthroughBooks:
         spender = ""
         if spent.total:
             accounts.count_tokens(self._services, OTHER, spent.prompt, spent.output)
-            # List the session among the sessions even if it never asks for a chat completion.
+            # List the session even if it never asks for a chat completion.
             spender = self._paying_session or ""
         amounts = dict.fromkeys(limits, spent.total)
         await self._reservation.settle(amounts, _NO_TIER, spender=spender)
@@ -133,7 +133,7 @@ class PassthroughBooks:
     def _spent(self) -> Spent:
         """Return upstream's count, or an estimate of at least one token if a model has written.
 
-        A count is believed up to a window. A request with a list of prompts may fill several, but
+        A count is believed up to one window. A request with a list of prompts may fill several, but
         each token has a byte.
         """
         tail, window = self._tail, window_of(None, self._services.settings)

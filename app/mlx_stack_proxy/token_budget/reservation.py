@@ -1,8 +1,8 @@
-"""One request's tokens: reserved before a call, settled after it, reported at a budget's threshold.
+"""One request's tokens: reserved before a call, settled after it, reported at thresholds.
 
-A :class:`Reservation` asks the store to set tokens aside in several budgets at once. While other
-requests' reservations are in the way it asks again, four times a second, for as long as it may
-wait. After the call a settlement puts the tokens really used in the reservation's place, and each
+A :class:`Reservation` asks the store to reserve tokens in several budgets at once. While other
+requests' reservations are in the way it tries again, four times a second, for as long as it may
+wait. After the call a settlement replaces the reservation by the tokens really used, and each
 threshold that they cross becomes an event. Chat completions, pass-through requests, questions to
 the judge and calls into the cloud all use it.
 """
@@ -27,9 +27,9 @@ TRY_SECONDS = 0.25  # between two tries while others' reservations are in the wa
 
 
 class Reservation:
-    """The tokens that the store sets aside for one request, one set of them at a time.
+    """The tokens that the store reserves for one request, one set of them at a time.
 
-    ``session``: the session's hash, ``agent``: the agent's name; both stand in its events.
+    ``session``: the session's hash, ``agent``: the agent's name; both appear in its events.
     """
 
     def __init__(self, services: Shared, request_id: str, session: str, agent: str = "") -> None:
@@ -37,13 +37,13 @@ class Reservation:
         self._id = request_id
         self._session = session
         self._agent = agent
-        self._made_ticket = ""  # "": none has been needed yet
-        self.held = False  # the store may have tokens set aside under the ticket
-        self.waited = 0.0  # seconds spent waiting for others' reservations to end
+        self._made_ticket = ""  # created when needed
+        self.held = False  # the store may have tokens reserved under the ticket
+        self.waited = 0.0  # seconds spent waiting for others' reservations
 
     @property
     def _ticket(self) -> str:
-        # The client chooses the request's id, and two requests with one id must not share a ticket.
+        # Clients choose request ids, and two requests with one id must not share a ticket.
         if not self._made_ticket:
             self._made_ticket = f"{self._id}:{secrets.token_hex(8)}"
         return self._made_ticket
@@ -61,7 +61,7 @@ class Reservation:
     ) -> Failure | None:
         """Reserve under ``policy: hard_stop``; return the refusal, also if the store can't be read.
 
-        ``own``: those of the limits that are the tier's own. The rest is as in :meth:`make`.
+        ``own``: the limits that are the tier's own. For the rest see :meth:`make`.
         """
         try:
             refused = await self.make(limits, tokens, seconds, least=least, patience=patience)
@@ -83,11 +83,11 @@ class Reservation:
         least: int | None = None,
         patience: float = 0.0,
     ) -> ReservationRefused | None:
-        """Set tokens aside in all limits, or in none; return the limit that refuses them, if any.
+        """Reserve tokens in all limits or in none; return the limit that refuses them, if any.
 
         ``seconds``: how long the request may take; the reservation expires a minute later.
-        ``least``: as in :meth:`Store.reserve`. ``patience``: seconds for which to try again while
-        only others' reservations are in the way. Raises ``StoreError``.
+        ``least``: see :meth:`Store.reserve`. ``patience``: how many seconds to retry while only
+        others' reservations are in the way. Raises ``StoreError``.
         """
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -106,8 +106,8 @@ class Reservation:
         """Try once; return the limit that refuses the tokens, if any. Raises ``StoreError``."""
         services = self._services
         now = services.wall_clock()
-        # Set before the store answers: if this task is cancelled meanwhile, the store may still
-        # make the reservation, which then has to be settled.
+        # Set before the store answers: if this task is cancelled during the call, the store may
+        # still make the reservation, which then has to be settled.
         self.held = True
         try:
             refused = await services.store.reserve(
@@ -127,7 +127,7 @@ class Reservation:
     def refusal_of(
         self, refused: ReservationRefused, tier: str, *, tier_only: bool = False
     ) -> Failure:
-        """Return the client's error, and keep it as an event at most once a minute.
+        """Return the client's error, and store it as an event at most once a minute.
 
         The event is limited for each session and kind of budget. ``tier_only``: the budget is one
         tier's own, so another tier may take the request.
@@ -184,7 +184,7 @@ class Reservation:
         settles one request after the other, so only one of parallel requests crosses a threshold.
         """
         rules = self._services.settings.reliability.token_budget
-        beyond = {  # the limits that are above the lower threshold now
+        beyond = {  # limits that are now above the lower threshold
             limit: tokens
             for limit, tokens in settlement.amounts.items()
             if limit.most

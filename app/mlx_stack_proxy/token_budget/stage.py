@@ -1,14 +1,14 @@
-"""Keeps budgets where they change an exchange: its tier, and how long its replies may get.
+"""Applies budgets to an exchange's tier and to the length of its replies.
 
-A session that has used up its budget starts on a cheaper tier under ``policy: escalate``. What is
-used is counted in ``books.py``. A limit on the reply goes upstream with every request, and is
-enforced here.
+A session that has used up its budget starts on a cheaper tier under ``policy: escalate``. Usage is
+counted in ``books.py``. A limit on the reply goes upstream with every request, and is enforced
+here.
 
-mlx-lm's own default is 512 tokens, which cuts whole files in two; without a limit a small model may
+mlx-lm's default is 512 tokens, which cuts whole files in two; without a limit a small model may
 write until its window is full. If upstream ignores the limit, the stage counts the pieces of the
-reply as they come, each for a token, cuts the reply and shortens its text. The limits for tool
-calls are sent only with ``apply: enforce``, because they may cut a call in the middle; otherwise
-loop detection's own limits are stricter beyond them.
+reply, each as one token, cuts the reply and shortens its text. The limits for tool calls are sent
+only with ``apply: enforce``, because they may cut a call in the middle; otherwise loop detection's
+own limits are stricter beyond them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ..wire.delta import Delta, Usage
 from ..wire.reply import ChoiceReply, Reply
 from .budgets import most_asked
 
-SEEN_AT_LEAST = 4  # a reply with fewer bytes than its tokens divided by this shows next to nothing
+SEEN_AT_LEAST = 4  # a reply with fewer bytes than its tokens divided by this is nearly invisible
 
 
 class TokenBudget(Stage):
-    """Downgrades sessions over their budget; puts ``max_tokens`` (or its other name) in place."""
+    """Downgrades sessions over their budget; sets ``max_tokens`` (or its other name)."""
 
     name = "budget"
     bypass = "budget"
@@ -73,12 +73,12 @@ class _BudgetState(StageState):
         self._exchange = exchange
         self._sent_limit = 0  # tokens: the limit that went upstream
         self._expected_choices = exchange.request.body.get("n") or 1
-        self._ends: dict[int, int] = {}  # by choice: where its text passed the limit, in characters
-        self._too_long = False  # whether a choice passed the limit
+        self._ends: dict[int, int] = {}  # by choice: the index where its text exceeded the limit
+        self._too_long = False  # whether a choice exceeded the limit
         self._shortened = False  # the reply was cut, or made shorter
 
     def watch(self, reply: Reply, delta: Delta) -> Cut | None:
-        """Cut a reply that goes on beyond the limit that was sent upstream."""
+        """Cut a reply that exceeds the limit that was sent upstream."""
         limit = self._sent_limit
         if reply.pieces <= limit or not limit:
             return None
@@ -86,7 +86,7 @@ class _BudgetState(StageState):
             choice = reply.choices.get(piece.index)
             if choice is None:
                 continue
-            # If the thinking alone exceeds the limit, the answer still gets the whole limit.
+            # If the reasoning alone exceeds the limit, the answer still gets the whole limit.
             thoughts, text = choice.thought.count, piece.delta.content or ""
             room = limit - thoughts if thoughts < limit else limit
             if text and (surplus := choice.written.count - room) > 0:
@@ -128,10 +128,10 @@ class _BudgetState(StageState):
         return usage
 
     def judge(self, reply: Reply) -> Failure | None:
-        """Return a truncation if a limit cut the reply and next to nothing of it came.
+        """Return a truncation if a limit cut the reply and nearly nothing of it arrived.
 
-        mlx_lm.server sends nothing of a tool call until the call is complete, so the model was most
-        likely writing a call without an end. The next tier may end it.
+        mlx_lm.server sends nothing of a tool call until the call is complete, so the model was
+        probably writing a call without an end. The next tier may end it.
         """
         if self._shortened:
             return None  # our own limit cut the reply: another attempt would run on, too
@@ -141,7 +141,7 @@ class _BudgetState(StageState):
         return truncated("unseen") if unseen else None
 
     def _is_unseen(self, reply: Reply) -> bool:
-        """Whether next to nothing came of what the model wrote.
+        """Whether nearly nothing arrived of what the model wrote.
 
         A token has at least one byte, so a reply with fewer bytes than tokens has lost some.
         """
@@ -168,7 +168,7 @@ def downgraded(exchange: Exchange, settings: Settings, view: TierView) -> Start 
 
     It is ``downgrade_tier``, or the next cheapest tier that can take the request; the exchange
     stays there. None: the client named a tier by header, or no cheaper tier can take the request:
-    each one is too small, degraded, without budget, or in the cloud that the request may not enter.
+    each one is too small, degraded, without budget, or in a cloud that the request may not use.
     """
     if exchange.request.controls.tier is not None or not exchange.request.route.tiers:
         return None

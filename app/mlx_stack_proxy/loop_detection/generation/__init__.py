@@ -1,1 +1,1 @@
-"""Watches one reply while it is written: for repeated text, endless whitespace, repeated calls."""
+"""Watches a growing reply for repeated text, endless whitespace and repeated calls."""

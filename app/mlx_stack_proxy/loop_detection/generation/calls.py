@@ -1,9 +1,9 @@
 """Counts equal calls in one reply: same tool and same arguments, whatever their ids.
 
-:class:`CallCounter` counts ``tool_calls``. :class:`WrittenCalls` counts calls that
-the model writes as text: it reads a text for calls only once the text repeats itself, and again
-once the text is a quarter longer. At the end of the reply such calls have become ``tool_calls``,
-and are counted as those.
+:class:`CallCounter` counts ``tool_calls``. :class:`WrittenCalls` counts calls that the model writes
+as text: it searches a text for calls only once the text repeats itself, and again once the text is
+a quarter longer. At the end of the reply such calls have become ``tool_calls`` and are counted as
+those.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ...wire.call import Call
 from ..call_keys import canonical
 from .limits import Excess
 
-_GROWTH = 1.25  # a text that has grown by this factor is read for calls again
+_GROWTH = 1.25  # a text is searched again when it has grown by this factor
 
 
 class CallCounter:
-    """Counts equal calls. Those after the first ``limit`` are surplus, except of exempt tools."""
+    """Counts equal calls. Those after the first ``limit`` are surplus, except for exempt tools."""
 
     def __init__(self, limit: int, exempt: Sequence[str]) -> None:
         self._limit, self._exempt = limit, exempt
         self._counts: Counter[tuple[str, str]] = Counter()  # by name and canonical arguments
-        self._counted = 0  # calls that :meth:`look` has counted
+        self._counted = 0  # counted by :meth:`look`
         self.tool = ""  # the tool of the first surplus call; "": there is none
 
     def kept(self, calls: Iterable[Call]) -> list[Call]:
@@ -42,22 +42,22 @@ class CallCounter:
         return kept
 
     def look(self, calls: Sequence[Call]) -> bool:
-        """Count new calls, but the last, which may grow. Return whether one is surplus."""
+        """Count new calls except the last, which may grow. Return whether one is surplus."""
         complete = calls[self._counted : -1]
         self._counted += len(complete)
         return len(self.kept(complete)) < len(complete)
 
 
 class WrittenCalls:
-    """Finds calls in one choice's text. ``tools``: the tools whose calls are read out of text."""
+    """Finds calls in one choice's text. ``tools``: the tools whose calls are recognised."""
 
     def __init__(self, limit: int, exempt: Sequence[str], tools: ToolSet) -> None:
         self._limit, self._exempt, self._tools = limit, exempt, tools
-        self._due = 0  # the length at which the text is read again
-        self.is_open = False  # whether the last repetition lies inside a call, not between calls
+        self._due = 0  # the length at which the text is searched again
+        self.is_open = False  # whether the last repetition is inside a call, not between calls
 
     def look(self, text: str, end: int, laps: int, excess: Excess | None) -> Excess | None:
-        """Return a surplus call in ``text[:end]``, the end of which repeats itself ``laps`` times.
+        """Return a surplus call in ``text[:end]``, whose end repeats itself ``laps`` times.
 
         ``excess``: a repetition that is long enough to end a text without calls, if there is one.
         """
@@ -85,7 +85,7 @@ def prose_before(text: str, tools: ToolSet) -> str:
 
 
 def closed(text: str, tools: ToolSet) -> str:
-    """Close the open list of calls in a text that was cut, after its last complete call."""
+    """Close the open list of calls in a cut text, after its last complete call."""
     if not text.lstrip().startswith("[") or rescue_cut(text, tools).calls:
         return text
     return text[: max(text.rfind(")"), text.rfind("}")) + 1] + "]"

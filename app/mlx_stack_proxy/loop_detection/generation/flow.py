@@ -1,9 +1,8 @@
 """Watches one growing text: a reply's text, its reasoning, or the arguments of one call.
 
-The text grows in the reply; :class:`Flow` looks at it once it has reached a set length: 64
-characters after the last look, or earlier where a repetition becomes too long. Each rule of
-``RULES`` looks at the text up to that length alone, so the result doesn't depend on how chunks cut
-the text.
+The text grows in the reply; :class:`Flow` checks it once it has reached a set length: 64 characters
+after the last check, or earlier where a repetition becomes too long. Each rule of ``RULES`` sees
+the text up to that length only, so the result doesn't depend on how chunks split the text.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from .limits import Excess, Fences, Kind, Rule, RuleContext, characters
 from .periods import BLOCK, Periods
 from .phrases import phrase, sentences
 
-# The length of the first look: with the default settings no shorter text is too long.
+# The length of the first check: with the default settings no shorter text is too long.
 FIRST: Final = 2 * BLOCK
 _OPENERS = tuple(REASONING)
 
 
 class Thinking:
-    """Finds reasoning that is too long, as a text of its own or after an answer's first tag."""
+    """Detects reasoning that is too long, as a text of its own or after an answer's first tag."""
 
     def __init__(self, about: RuleContext) -> None:
         self._max_bytes = about.rules.max_reasoning_tokens * BYTES_PER_OUTPUT_TOKEN
@@ -57,8 +56,8 @@ class Thinking:
             self._state = "after"
 
 
-TextRule = Callable[[str, int], Excess | None]  # looks at the end of the text up to a length
-# The rules, in the order in which they are asked. Each can be left out by itself.
+TextRule = Callable[[str, int], Excess | None]  # examines the end of the text up to a length
+# The rules in order. Each can be removed by itself.
 RULES: Final[dict[Rule, Callable[[RuleContext], TextRule]]] = {
     "period": Periods,
     "phrase": lambda about: partial(phrase, about),
@@ -76,8 +75,8 @@ class Flow:
         rules: GenerationSettings,
         kind: Kind = "text",
         *,
-        late: int = sys.maxsize,  # the tool-call limit in characters: stricter limits beyond it
-        calls: WrittenCalls | None = None,  # reads the calls in the text
+        late: int = sys.maxsize,  # the tool-call limit in characters; limits beyond it are stricter
+        calls: WrittenCalls | None = None,  # finds the calls in the text
     ) -> None:
         self._about = RuleContext(rules, kind, late, Fences())
         self._calls = calls
@@ -86,17 +85,17 @@ class Flow:
             for rule, make in RULES.items()
             if kind != "arguments" or rule in IN_ARGUMENTS
         }
-        self.due = FIRST  # the length at which to look next
+        self.due = FIRST  # the length at which to check next
 
     def look(self, text: str) -> Excess | None:
-        """Look at the text as it is now. Return the first finding, which ends this text's watch."""
+        """Check the text as it is now. Return the first finding, which ends this text's watch."""
         finding: Excess | None = None
         while finding is None and self.due <= len(text):
             finding = self._decide(text, self.due)
         return finding
 
     def _decide(self, text: str, upto: int) -> Excess | None:
-        """Return what the rules find in the first ``upto`` characters, and set ``due``."""
+        """Return the rules' finding in the first ``upto`` characters, and set ``due``."""
         excess = None
         for rule in self._rules.values():
             excess = excess or rule(text, upto)
@@ -115,8 +114,8 @@ class Flow:
     ) -> Excess | None:
         """Return the finding for a text that may hold calls. ``excess``: without regard to calls.
 
-        Repeated calls are a repeating text, too, but the first of them can be delivered, so they
-        take precedence. A repetition inside a call is held to the limits for arguments.
+        Repeated calls are repeating text, too, but the first of them can be delivered, so they take
+        precedence. A repetition inside a call has the limits of arguments.
         """
         repeated = calls.look(text, upto, laps, excess)
         if repeated is not None or excess is None or not calls.is_open:

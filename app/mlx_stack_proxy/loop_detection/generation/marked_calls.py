@@ -1,9 +1,9 @@
-"""Counts calls that a model writes as text and that nobody turns into real calls.
+"""Counts calls that a model writes as text and that nothing turns into real calls.
 
 Two kinds begin with a mark: a line ``⏺ Name: description`` or ``⏺ Name(arguments)``, and, where no
 tools are offered, a call in a format of ``formats/table.py`` that has a mark. Lines with a
-description are equal if their first 50 characters are; all else is compared whole. A call is
-surplus if it begins one more lap than allowed of equal calls with equal text between them, so a
+description are equal if their first 50 characters are; other calls are compared completely. A call
+is surplus if it begins one more lap than allowed of equal calls with equal text between them, so a
 transcript that runs the same test after each edit stays whole.
 """
 
@@ -24,10 +24,10 @@ from ...wire.growing import Growing
 from .limits import Fences
 
 BULLET: Final = "⏺"
-ALIKE: Final = 50  # characters of a line with a description that are compared
-MOST_CALLS: Final = 8  # calls of one lap
+ALIKE: Final = 50  # compared characters of a line with a description
+MOST_CALLS: Final = 8  # in one lap
 HEADER: Final = 200  # characters from a call's first mark to its last one
-MAX_MARKS: Final = 500  # of one text; the rest of it is not read for calls
+MAX_MARKS: Final = 500  # per text; the rest of it is not searched for calls
 _LINE = re.compile(
     rf"{BULLET}\ufe0f?[ \t]*(?P<name>[^\s:(][^\n:(]{{0,79}}?)[ \t]*(?:(?P<described>:[ \t]+\S)|\()"
 )
@@ -38,12 +38,12 @@ class _Marked(NamedTuple):
 
     name: str
     head: str
-    whole_line: bool  # after the head, the line must end
-    rest: str = ""  # the text after it, up to the next one, without blanks
+    whole_line: bool  # the line must end after the head
+    rest: str = ""  # the text up to the next call, without blanks
 
 
 class MarkedCalls:
-    """Finds the first surplus call in one choice's text, which comes in pieces.
+    """Finds the first surplus call in one choice's growing text.
 
     ``limit``: equal calls that are allowed. ``formats``: whether formats' marks count, too.
     """
@@ -54,25 +54,25 @@ class MarkedCalls:
         self._marks = _marks(formats)
         self._begun = False  # whether a piece of the text may hold a mark
         self._fences = Fences()
-        self._left = MAX_MARKS  # marks that are still read
+        self._left = MAX_MARKS  # marks that will still be read
         self._pos = 0  # marks before this index are known
         self._open = -1  # the index of the last mark; -1: there is none
         self._calls: deque[_Marked] = deque(maxlen=(MOST_CALLS + 1) * limit)
-        self._last: _Marked | None = None  # the last call, whose rest still grows
-        self._last_end = 0  # the index after that call
-        self._surplus: list[_Marked] = []  # calls to which the one at the last mark may be equal
-        self._matched = 0  # characters of it that are equal to theirs
-        self.held = 0  # the text's last characters, which may begin a surplus call
+        self._last: _Marked | None = None  # the last call, whose rest is still growing
+        self._last_end = 0  # the index after it
+        self._surplus: list[_Marked] = []  # calls that the one at the last mark may equal
+        self._matched = 0  # its characters that match theirs so far
+        self.held = 0  # trailing characters of the text that may begin a surplus call
         self.cut_at = -1  # the index of the first surplus call; -1: none was found
         self.tool = ""  # its name
 
     def add(self, piece: str, written: Growing) -> bool:
-        """Take in a piece, the last of what is written. Return whether a surplus call was found."""
+        """Add a piece, the last of ``written``. Return whether a surplus call was found."""
         self._begun = self._begun or self._marks.first.search(piece) is not None
         return self.cut_at >= 0 or (self._begun and self._look(written.text(), final=False))
 
     def finish(self, text: str) -> bool:
-        """Take the text as complete. Return whether it ends in a surplus call."""
+        """Treat the text as complete. Return whether it ends in a surplus call."""
         return self.cut_at >= 0 or (self._begun and self._look(text, final=True))
 
     def _look(self, text: str, *, final: bool) -> bool:
@@ -102,7 +102,7 @@ class MarkedCalls:
         return self._read(text, start) is None
 
     def _is_shown(self, text: str, start: int) -> bool:
-        """Whether the mark at ``start`` is only shown: in code, in quotes, a ⏺ within a line."""
+        """Whether the mark at ``start`` is only quoted: in code, in quotes, a ⏺ within a line."""
         line = text[max(start - ALIKE, 0) : start].rpartition("\n")
         if text[start] == BULLET and (line[2].strip() or not (line[1] or start < ALIKE)):
             return True
@@ -111,26 +111,26 @@ class MarkedCalls:
         return context.closer_at(text, start, final=True) is not None
 
     def _begin(self, text: str, start: int) -> None:
-        """Note a mark: it ends the call at the mark before, if one is there."""
+        """Record a mark, which ends the call at the previous mark, if any."""
         if (read := self._read(text, start)) is not None:
             self._calls.extend(self._ended(text, self._open))
             self._last, self._last_end = read
         self._open, self._matched = start, 0
         calls = [*self._calls, *self._ended(text, start)]
-        self._surplus = []  # the calls that would be surplus if they came again here
+        self._surplus = []  # the calls that would be surplus if repeated here
         for size in range(1, min(len(calls) // self._limit, MOST_CALLS) + 1):
             laps = calls[-size * self._limit :]
             if laps[size:] == laps[:-size] and laps[0].name not in self._exempt:
                 self._surplus.append(laps[0])
 
     def _ended(self, text: str, end: int) -> list[_Marked]:
-        """Return the last call, if there is one, with the text between it and ``end``."""
+        """Return the last call, if any, with the text between it and ``end``."""
         if self._last is None:
             return []
         return [self._last._replace(rest="".join(text[self._last_end : end].split()))]
 
     def _read(self, text: str, end: int) -> tuple[_Marked, int] | None:
-        """Read the call at the last mark, up to ``end``, and the index after it; None if none."""
+        """Return the call at the last mark, read up to ``end``, and the index after it, or None."""
         start = self._open
         if start < 0:
             return None
@@ -145,7 +145,7 @@ class MarkedCalls:
             return _Marked(match["name"], line[:ALIKE] if alike else line, not alike), line_end
         source, mark = Source(text[start:end], NO_TOOLS), self._marks.whole.match(text, start)
         for row in ROWS[mark[0]] if mark is not None else ():
-            with suppress(Exception):  # a reader may raise anything: this format reads no call
+            with suppress(Exception):  # a reader may raise anything: no call in this format
                 block = row.read(source, 0) if row.where is Where.MARK else None
                 if block is not None and block.calls:
                     head = source.text[: block.end]
@@ -153,7 +153,7 @@ class MarkedCalls:
         return None
 
     def _compare(self, text: str, final: bool) -> bool | None:
-        """Whether the call at the last mark is surplus; None: more text must come first."""
+        """Whether the call at the last mark is surplus; None: more text is needed."""
         start, matched = self._open, self._matched
         size = self._matched = len(text) - start
         undecided = []
@@ -173,7 +173,7 @@ class MarkedCalls:
         return None if self._surplus else False
 
     def _may_begin(self, text: str) -> int:
-        """Return how many of the text's last characters may be half the mark of a surplus call."""
+        """Return how many trailing characters may be a part of a surplus call's mark."""
         marks, last = len(self._calls) + (self._last is not None), self._open
         if not self._left or marks + (last >= 0) < self._limit:
             return 0
@@ -193,7 +193,7 @@ class MarkHold:
         self._held = ""
 
     def feed(self, delta: str) -> str:
-        """Take the next delta, which ``MarkedCalls`` has seen; return the text that may flow."""
+        """Add the next delta, which ``MarkedCalls`` has seen; return the text that may flow."""
         marked = self.marked
         if marked is None or not (marked.held or self._held):
             return delta
@@ -204,7 +204,7 @@ class MarkHold:
 
 
 class _Marks(NamedTuple):
-    """What marks a call: ``first`` finds where one may begin, ``whole`` a whole mark."""
+    """The marks of calls: ``first`` finds where one may begin, ``whole`` a complete mark."""
 
     first: re.Pattern[str]
     whole: re.Pattern[str]
@@ -224,5 +224,5 @@ def _marks(formats: bool) -> _Marks:
 
 
 def first_mark(*, formats: bool) -> re.Pattern[str]:
-    """Return what finds the places where a mark may begin."""
+    """Return the pattern of places where a mark may begin."""
     return _marks(formats).first

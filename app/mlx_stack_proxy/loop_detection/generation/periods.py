@@ -1,27 +1,27 @@
-"""Finds out whether a growing text has begun to repeat itself, character by character.
+"""Detects, character by character, whether a growing text has begun to repeat itself.
 
 A text has *period* p where each character equals the one p before it. At every 64th character the
 rule searches for earlier occurrences of the text's last 32 or more characters, the nearest first.
-The distance of an occurrence is a candidate period. Comparing backwards from there shows where the
+The distance to an occurrence is a candidate period. Comparing backwards from there shows where the
 repetition began, and so how many laps it has; ``limits`` says how many are too many.
 
-The search reaches back 256 characters at each look, 512 at every second, 1,024 at every fourth, and
-so on. So all looks together take linear time, and a lap is found before it has come three times.
+The search reaches back 256 characters at each check, 512 at every second, 1,024 at every fourth,
+and so on. So all checks together take linear time, and a lap is found before its third occurrence.
 """
 
 from __future__ import annotations
 
 from .limits import Excess, Place, RuleContext, characters, is_signs, place_of_signs
 
-BLOCK = 64  # characters between two looks
-PROBE = 32  # the least number of characters to search for,
-_REACH_OF_PROBE = 16  # or the search's reach divided by this, if that is more
+BLOCK = 64  # characters between two checks
+PROBE = 32  # the smallest number of characters to search for
+_REACH_OF_PROBE = 16  # the search's reach divided by this, if that is more
 # How far back laps are searched. A third of it, 5,461 characters, is the longest lap: reported ones
 # have 405 tokens (Rapid-MLX#3270) and 92 lines (llama.cpp).
 WINDOW_CHARS = 16_384
-_REACH = 4  # times the length's lowest set bit: how far back a search reaches
-_MOST_PLACES = 16  # occurrences that are compared at one look
-_LEAD = 80  # characters before a run that show what the run belongs to
+_REACH = 4  # how far back a search reaches, as a multiple of the length's lowest set bit
+_MOST_PLACES = 16  # occurrences that are compared in one check
+_LEAD = 80  # characters before a run that show what it belongs to
 _BLANK_ESCAPES = ("\\n", "\\r", "\\t")
 
 
@@ -31,8 +31,8 @@ class Periods:
     def __init__(self, about: RuleContext) -> None:
         self._about = about
         self._rules = about.rules
-        self._periods: tuple[int, ...] = ()  # the periods that the text's end has
-        self.due = 0  # the length at which the first run of these periods is too long; 0: no runs
+        self._periods: tuple[int, ...] = ()  # the periods of the text's end
+        self.due = 0  # the length at which the first of these runs is too long; 0: no runs
         self.laps = 0  # the laps at the text's end
 
     def __call__(self, text: str, end: int) -> Excess | None:
@@ -50,7 +50,7 @@ class Periods:
         return None
 
     def _runs(self, text: str, end: int) -> dict[int, int]:
-        """Return the periods that the text's end has, each with the index where its run begins."""
+        """Return the periods of the text's end, each with the index where its run begins."""
         window_start = max(end - WINDOW_CHARS, 0)
         runs: dict[int, int] = {}
         for period in self._periods:
@@ -58,7 +58,7 @@ class Periods:
             if end - start >= 2 * period:
                 runs[period] = start
         if end % BLOCK:
-            return runs  # a look between blocks, for a known period that is due
+            return runs  # a check between blocks, for a known period that is due
         reach = min(_REACH * (end & -end), WINDOW_CHARS // 3)
         size = max(PROBE, reach // _REACH_OF_PROBE)
         probe, stop = text[end - size : end], end - 1
@@ -97,7 +97,7 @@ class Periods:
 
 
 def _is_blank(lap: str) -> bool:
-    """Whether a lap is whitespace, also as JSON's escapes; it may begin within an escape."""
+    """Whether a lap is whitespace, including JSON's escapes; it may begin within an escape."""
     if "\\" not in lap:
         return not lap.strip()
     laps = lap * 3

@@ -1,6 +1,6 @@
-"""Two rules for text that repeats itself inexactly: a phrase, or sentences that differ in a word.
+"""Two rules for inexact repetition: of a phrase, or of sentences that differ in a word.
 
-Each is a function that looks at the end of ``text[:end]``, and has no state.
+Each is a function of the end of ``text[:end]``, without state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .limits import (
     is_signs,
 )
 
-_PROBE = 12  # last characters of the text, which have to occur in every lap
+_PROBE = 12  # trailing characters that must occur in every lap
 _WORD = re.compile(r"(?<!\S)\S++(?=\s)")
 _END = re.compile(r"\w[.?!][\"')*_]*+\s")
 
@@ -31,13 +31,13 @@ _END = re.compile(r"\w[.?!][\"')*_]*+\s")
 def phrase(about: RuleContext, text: str, end: int) -> Excess | None:
     """gemini-cli's rule (``loopDetectionService.ts``): 50 characters 10 times, mostly 75 apart.
 
-    The lines of lists and logs share long beginnings, too, so from one occurrence to the next there
-    may be at most two different texts.
+    Lines of lists and logs share long beginnings, too, so between occurrences there may be at most
+    two different texts.
     """
     times = max(int(PHRASE_A_LAP * about.rules.min_laps), 3)
     search_start = max(end - PHRASE_LENGTH - PHRASE_DISTANCE * (times - 1), 0)
     said = text[end - PHRASE_LENGTH : end]
-    # Occurrences may overlap, and `count` misses those.
+    # Occurrences may overlap, which `count` misses.
     if 3 * text.count(said, search_start, end) < times or is_signs(said):
         return None
     places = _places(text, said, search_start, end)[-times:]
@@ -61,8 +61,8 @@ def _places(text: str, phrase: str, search_start: int, end: int) -> list[int]:
 def sentences(about: RuleContext, text: str, end: int) -> Excess | None:
     """Compare word by word: "I need to check the a file. I need to check the b file."
 
-    A lap may differ from the one before in one word. It must hold the end of a sentence, because
-    rows, code and the items of a list share words, too.
+    A lap may differ from the previous one in one word. It must contain the end of a sentence,
+    because rows, code and list items share words, too.
     """
     row = LATE_SENTENCES if end > about.late else SENTENCES
     enough = max(about.rules.min_chars, row.characters)
@@ -83,7 +83,7 @@ def sentences(about: RuleContext, text: str, end: int) -> Excess | None:
 
 
 def _whole_words(text: str, start: int, end: int) -> list[str]:
-    """Return what ``_WORD`` finds in ``text[start:end]``, at a fifth of its cost."""
+    """Return the matches of ``_WORD`` in ``text[start:end]``, at a fifth of the cost."""
     words = text[start:end].split()
     if words and not text[end - 1].isspace():
         words.pop()
@@ -96,7 +96,7 @@ def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield pairs: a period in words, and how many of the last laps are alike."""
     for period in range(LEAST_WORDS, min(len(words) // SENTENCES.laps, MOST_WORDS) + 1):
         if words[-1] != words[-1 - period] and words[-2] != words[-2 - period]:
-            continue  # two words differ, one more than may
+            continue  # two words differ, one too many
         laps = 1
         while _is_alike(words, period, laps):
             laps += 1
@@ -105,7 +105,7 @@ def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
 
 
 def _is_alike(words: Sequence[str], period: int, laps: int) -> bool:
-    """Whether the lap before the last ``laps`` laps differs from the next one in a word at most."""
+    """Whether the lap before the last ``laps`` laps differs from the next in at most one word."""
     end = len(words) - laps * period
     if end < period:
         return False

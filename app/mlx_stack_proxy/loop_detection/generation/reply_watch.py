@@ -1,9 +1,9 @@
-"""Watches one reply while it is written, for text that repeats itself and for repeated calls.
+"""Watches one growing reply for text that repeats itself and for repeated calls.
 
-A choice's text, its reasoning and each call's arguments have a :class:`Flow` of their own, once
-they are long enough for a look. A finding ends the attempt: a repetition or endless whitespace as a
-loop, too much reasoning as a truncation, repeated calls as a cut, which delivers the reply up to
-the surplus call.
+A choice's text, its reasoning and each call's arguments each get a :class:`Flow` once they are long
+enough to be checked. A finding ends the attempt: a repetition or endless whitespace as a loop, too
+much reasoning as a truncation, repeated calls as a cut, which delivers the reply up to the surplus
+call.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .marked_calls import MarkedCalls, MarkHold, first_mark
 
 DETECTOR = "generation"
 REPEATED_CALLS: Final = "repeated_tool_calls"
-# The hint leaves the next step open: models that were asked to answer briefly left steps out.
+# The hint leaves the next step open: models that were asked to answer briefly skipped steps.
 HINT = (
     "Do not write the same text again and again. Take the next step, or answer; say each thing "
     "only once."
@@ -46,16 +46,16 @@ class ReplyWatch(StageState):
         self._exchange, self._settings = exchange, settings
         self._rules = settings.reliability.loop_detection
         self.remarks = Remarks()
-        self._limits: list[int] = []  # tokens: those on the reply in the request that goes upstream
+        self._limits: list[int] = []  # tokens: the limits on the reply in the upstream request
         self._first = FIRST if self._rules.generation.enabled else sys.maxsize
         self._flows: dict[int, Flow] = {}  # by the identity of the text
-        self._marked: dict[int, MarkedCalls] = {}  # by choice, as the next
+        self._marked: dict[int, MarkedCalls] = {}  # by choice, like the next
         self._counters: dict[int, CallCounter] = {}
         self._hold = MarkHold()
         self._has_mark = first_mark(formats=not self._reads_calls).search
-        self._cut: int | None = None  # the choice for which the reply was cut
-        # `on_break: stop`: the characters of that choice before the second lap. None: the cut is
-        # for repeated calls.
+        self._cut: int | None = None  # the choice that caused the cut
+        # `on_break: stop`: the characters of that choice before the second lap. None: repeated
+        # calls caused the cut.
         self._kept: int | None = None
         self._prose: str | None = None  # that choice's text before its first call in text
 
@@ -64,7 +64,7 @@ class ReplyWatch(StageState):
         self._limits = [limit for limit in limits if isinstance(limit, int)]
 
     def text_hold(self) -> MarkHold:
-        """Return what holds text back that may be one call too many."""
+        """Return what holds back text that may be a surplus call."""
         return self._hold
 
     def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
@@ -90,7 +90,7 @@ class ReplyWatch(StageState):
         return None
 
     def mend(self, reply: Reply) -> None:
-        """Take repetitions out of the reply, and end the choices that were cut."""
+        """Remove repetitions from the reply, and end the choices that were cut."""
         for index, marked in self._marked.items():
             choice = reply.choices[index]
             if marked.finish(choice.text):
@@ -106,7 +106,7 @@ class ReplyWatch(StageState):
             choice = reply.choices[self._cut]
             choice.tool_calls = []
             kept = choice.text[: self._kept]
-            # An empty reply would count as a failure; blanks may have been sent already.
+            # An empty reply would count as a failure; blanks may already have been sent.
             sent = choice.text[: max(self._kept, reply.flowed)]
             choice.text = kept if kept.strip() else sent + STOPPED
             reply.mended.add(self._cut)
@@ -114,7 +114,7 @@ class ReplyWatch(StageState):
             self.drop_surplus(reply)
 
     def drop_surplus(self, reply: Reply) -> None:
-        """Leave out surplus calls. Called again once other stages have read calls out of text."""
+        """Remove surplus calls. Called again after other stages have found calls in text."""
         most = self._rules.in_response.max_repeats
         for index, choice in reply.choices.items():
             if index == self._cut and self._kept is None and choice.tool_calls:
@@ -133,7 +133,7 @@ class ReplyWatch(StageState):
 
     @cached_property
     def _reads_calls(self) -> bool:
-        """Whether calls are read out of the text."""
+        """Whether calls are recognised in the text."""
         rules, request = self._settings.reliability.tool_validation, self._exchange.request
         reads = rules.enabled and rules.rescue_text_calls and bool(request.tools)
         bypassed = "validation" in self._exchange.request.controls.bypass
@@ -141,12 +141,12 @@ class ReplyWatch(StageState):
 
     @cached_property
     def _tools(self) -> ToolSet:
-        """The tools whose calls are read out of the text."""
+        """The tools whose calls are recognised in the text."""
         return tool_set(self._exchange.request.tools if self._reads_calls else ())
 
     @cached_property
     def _late(self) -> int:
-        """How many characters the tool-call limit allows each text."""
+        """The number of characters that the tool-call limit allows each text."""
         budget, request = self._settings.reliability.token_budget, self._exchange.request
         limits = budget.tool_calls
         limited = budget.enabled and limits.apply != "never" and bool(request.tools)
@@ -158,7 +158,7 @@ class ReplyWatch(StageState):
     def _look(
         self, kind: Kind, reply: Reply, choice: int, written: Growing, upto: int | None = None
     ) -> Verdict | None:
-        """Look at a text, or at its beginning up to an index, if that is due."""
+        """Check a text, or its beginning up to an index, if that is due."""
         flow, size = self._flows.get(id(written)), written.size if upto is None else upto
         if size < (self._first if flow is None else flow.due):
             return None
@@ -210,7 +210,7 @@ class ReplyWatch(StageState):
         self.remarks.incidents.append(Incident("loop_break", (DETECTOR, "circuit_break")))
         note = f"circuit_break;detector={DETECTOR}"
         if self._rules.on_break == "stop":
-            self._cut, self._kept = choice, sys.maxsize  # of reasoning or arguments, all text stays
+            self._cut, self._kept = choice, sys.maxsize  # reasoning or arguments: all text stays
             if kind == "text":
                 self._kept = finding.start + len(finding.lap.strip() and finding.lap)
             self.remarks.reply_notes["Loop"] = note
@@ -242,7 +242,7 @@ class ReplyWatch(StageState):
             self._note_saved(reply)
 
     def _note_saved(self, reply: Reply) -> None:
-        """Note how many tokens the model could still have written, if the request has a limit."""
+        """Record how many tokens the model could still have written, if the request has a limit."""
         if self._limits:
             saved = max(min(self._limits) - reply.written() // BYTES_PER_OUTPUT_TOKEN, 0)
             self.remarks.incidents.append(Incident("tokens_saved", (), {"tokens": saved}))
@@ -258,6 +258,6 @@ def _loop(excess: Excess) -> LoopDetected:
         f"Repetitive generation detected ({extent}). Consider rephrasing the request or trying a "
         "different approach.",
         hint=HINT,
-        # A lap may begin anywhere: sorted, its characters are always the same.
+        # A lap may begin anywhere, but its sorted characters are always the same.
         pattern=f"{DETECTOR}:{digest(''.join(sorted(excess.lap))):x}",
     )
