@@ -16,7 +16,7 @@ from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.settings_source import from_mapping
 from tests.support.waiting import until
 
-Said = list[Any]
+DeltaContent = list[Any]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Said:
+def said(monkeypatch: pytest.MonkeyPatch) -> DeltaContent:
     capture = structlog.testing.LogCapture()
     every_level = structlog.make_filtering_bound_logger(0)  # whatever a test before has configured
     logger = structlog.wrap_logger(
@@ -145,7 +145,7 @@ ASK = "ASK "  # somebody asks, as with SIGHUP, and hears of it also where nothin
     ],
 )
 async def test_each_reading_and_what_is_said_of_it(
-    texts: list[str | None], told: list[tuple[str, Any]], file: Path, said: Said
+    texts: list[str | None], told: list[tuple[str, Any]], file: Path, said: DeltaContent
 ) -> None:
     reloading = Reloading(SettingsOrigin(file))
     for text in texts:
@@ -165,7 +165,7 @@ async def test_each_reading_and_what_is_said_of_it(
     assert len(reloading.taken) == [event for event, _ in told].count(CHANGED)
 
 
-async def test_a_fault_of_ours_changes_nothing_either(file: Path, said: Said) -> None:
+async def test_a_fault_of_ours_changes_nothing_either(file: Path, said: DeltaContent) -> None:
     def broken(_: Settings) -> None:
         raise RuntimeError("ours")
 
@@ -175,7 +175,7 @@ async def test_a_fault_of_ours_changes_nothing_either(file: Path, said: Said) ->
 
 
 async def test_without_a_file_the_variables_are_read_anew(
-    tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, said: DeltaContent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     reloading = Reloading(SettingsOrigin(None))
@@ -184,7 +184,7 @@ async def test_without_a_file_the_variables_are_read_anew(
     assert reloading.taken[0].stream.keepalive_seconds == 3
 
 
-async def test_the_command_line_stays_stronger(file: Path, said: Said) -> None:
+async def test_the_command_line_stays_stronger(file: Path, said: DeltaContent) -> None:
     reloading = Reloading(SettingsOrigin(file, "localhost", 7))
     write(file, "server: {host: 127.0.0.1, port: 9}\ntiers: {fast: }")
     assert await reloading.reloader.reload()
@@ -193,7 +193,7 @@ async def test_the_command_line_stays_stronger(file: Path, said: Said) -> None:
 
 
 async def test_a_changed_file_is_read_without_a_signal(
-    file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+    file: Path, said: DeltaContent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reload, "POLL_SECONDS", 0.01)
     reloading = Reloading(SettingsOrigin(file))
@@ -204,7 +204,7 @@ async def test_a_changed_file_is_read_without_a_signal(
     assert [list(one.tiers) for one in reloading.taken] == [["fast"]]
 
 
-async def test_a_pipe_in_the_files_place_holds_nothing_up(file: Path, said: Said) -> None:
+async def test_a_pipe_in_the_files_place_holds_nothing_up(file: Path, said: DeltaContent) -> None:
     """Nobody writes into it, so that a reader would wait for good."""
     reloading = Reloading(SettingsOrigin(file))
     write(file, None)
@@ -217,7 +217,7 @@ async def test_a_pipe_in_the_files_place_holds_nothing_up(file: Path, said: Said
 
 
 async def test_a_file_system_that_hangs_ends_no_reloading(
-    file: Path, said: Said, monkeypatch: pytest.MonkeyPatch
+    file: Path, said: DeltaContent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Reading is given up, and tried again when somebody asks or the file system is back."""
     monkeypatch.setattr(reload, "POLL_SECONDS", 0.01)

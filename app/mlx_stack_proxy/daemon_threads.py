@@ -14,7 +14,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 _NAME: Final = "mlx-stack-aside"
-Then = Callable[[Any, BaseException | None], None]
+OnDone = Callable[[Any, BaseException | None], None]
 
 
 class DaemonThreads(ThreadPoolExecutor):
@@ -93,11 +93,11 @@ class Worker(DaemonThreads):
         self.call(job, end)
         return future
 
-    def call(self, job: Callable[[], Any], then: Then) -> None:
+    def call(self, job: Callable[[], Any], then: OnDone) -> None:
         """Run ``job`` in the thread, then ``then`` with its result and its error on the loop."""
         self._add(partial(self._report, job, then))
 
-    def _report(self, job: Callable[[], Any], then: Then) -> None:
+    def _report(self, job: Callable[[], Any], then: OnDone) -> None:
         result, error = None, None
         try:
             result = job()

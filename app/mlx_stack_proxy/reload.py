@@ -61,7 +61,7 @@ Signature = tuple[int, int, int] | None  # a file's modification time (ns), size
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 Change = Callable[[Settings], None]
-Tell = Callable[[str, dict[str, list[str]]], None]  # an event's kind and detail
+Notify = Callable[[str, dict[str, list[str]]], None]  # an event's kind and detail
 
 
 class SettingsOrigin(Struct, frozen=True):
@@ -117,12 +117,12 @@ class Reloader:
         origin: SettingsOrigin,
         settings: Settings,
         change: Change,
-        tell: Tell = lambda kind, detail: None,
+        tell: Notify = lambda kind, detail: None,
     ) -> None:
         self._origin = origin
         self._settings = settings
         self._change = change
-        self._tell = tell
+        self._notify = tell
         self._reload_asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._threads = DaemonThreads(MOST_HANGING)
@@ -191,7 +191,7 @@ class Reloader:
         self._log_next = True
         problems = list(error.problems)
         log.get().error("settings_refused", source=error.source, problems=problems, kept="the old")
-        self._tell("config_refused", {"problems": [f"{error.source}: {one}" for one in problems]})
+        self._notify("config_refused", {"problems": [f"{error.source}: {one}" for one in problems]})
 
     def _apply(self, settings: Settings) -> None:
         new = with_old(settings, self._settings, AT_START)
@@ -205,7 +205,7 @@ class Reloader:
             log.get().warning("settings_need_restart", keys=waiting)
         elif self._log_next and not changed:
             log.get().info("settings_unchanged")
-        self._tell("config_reloaded", {"keys": changed, "restart": waiting})
+        self._notify("config_reloaded", {"keys": changed, "restart": waiting})
         self._restart_keys = waiting
         self._log_next = False
 

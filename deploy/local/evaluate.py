@@ -123,7 +123,7 @@ def run_task(server: Server, task: questions.Task) -> str:
 
 
 def kind_of_turn(body: dict[str, Any], task: questions.Task, place: int) -> str:
-    """The kind of a reply to a task of which ``place`` calls were made; made_again: the last of
+    """The kind of a reply to a task of which ``place`` calls were made; repeated_call: the last of
     them, once more."""
     choice = body.get("choices", [{"message": {}}])[0]
     if place < len(task.calls):

@@ -73,7 +73,7 @@ def exchange(
     **who: Any,
 ) -> Exchange:
     """One that has only begun. ``who``: more fields of the request."""
-    asked = copy.copy(request or client_request()).asked_by(
+    asked = copy.copy(request or client_request()).with_caller(
         session=session,
         route=route or Route(tiers),
         controls=controls or Controls(),
@@ -117,7 +117,7 @@ def attempt(
     whole = whole or exchange()
     if hold_whole:
         controls = replace(whole.request.controls, stream="buffered")
-        whole.request = copy.copy(whole.request).asked_by(controls=controls)
+        whole.request = copy.copy(whole.request).with_caller(controls=controls)
     return Attempt(
         whole,
         UpstreamRequest(whole.tier, dict(whole.request.body)),

@@ -103,7 +103,7 @@ ROLES = body("Conversation roles must alternate user/assistant/user/assistant")
     ],
 )
 def test_what_may_be_about_words_of_ours(status: int, raw: bytes, about_ours: bool) -> None:
-    assert failed(status, raw, speaks_after_result=True).may_be_ours is about_ours
+    assert failed(status, raw, words_follow_result=True).may_be_ours is about_ours
     assert not failed(status, raw).may_be_ours, "there were none"
 
 
@@ -111,7 +111,7 @@ def test_what_may_be_about_words_of_ours(status: int, raw: bytes, about_ours: bo
 def test_what_a_template_says_behind_our_words_is_not_the_client_s_fault(
     raw: bytes, client_fault: bool
 ) -> None:
-    found = failed(400, raw, speaks_after_result=True)
+    found = failed(400, raw, words_follow_result=True)
     assert found.fault == ("client_or_ours" if client_fault else "ours")
     without = failed(400, raw)
     assert (without.kind, without.fault) == ("refused", "client" if client_fault else "server")
@@ -126,11 +126,11 @@ def test_a_stream_that_litellm_ends_for_its_repetition_is_a_loop() -> None:
 
 def test_an_error_inside_an_answer_may_be_about_words_of_ours() -> None:
     text = "Error rendering prompt with jinja template"
-    assert inside(text, speaks_after_result=True).may_be_ours
-    found = completion_in(body(text), speaks_after_result=True)
+    assert inside(text, words_follow_result=True).may_be_ours
+    found = completion_in(body(text), words_follow_result=True)
     assert isinstance(found, Failure) and found.may_be_ours
     assert not inside(text).may_be_ours
-    assert not inside("out of memory", speaks_after_result=True).may_be_ours
+    assert not inside("out of memory", words_follow_result=True).may_be_ours
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def tiers_with(fault: Fault | None, *, everywhere: bool = False) -> WhenWhole:
     return WhenWhole(choose)
 
 
-def asked_by(client: Client, server: ScriptedServer) -> list[str]:
+def with_caller(client: Client, server: ScriptedServer) -> list[str]:
     """The models of the calls that a client's request led to."""
     asked = [call.json() for call in server.calls]
     # A hint or a correction may follow in the same message.

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.faults.spoken import CHAT, SPOKEN, Said, read_data, read_whole
+from tests.faults.spoken import CHAT, SPOKEN, DeltaContent, read_data, read_whole
 from tests.tool_validation.calls import RUN, SEARCH, WRITE
 
 Json = dict[str, Any]
@@ -117,7 +117,7 @@ def read(response: httpx.Response, seconds: float = 0.0, speaks: str = CHAT) -> 
         try:
             found = read_whole(response.json(), speaks)
         except ValueError:
-            found = Said()
+            found = DeltaContent()
     return Outcome(
         response.status_code,
         found.text,
@@ -131,9 +131,9 @@ def read(response: httpx.Response, seconds: float = 0.0, speaks: str = CHAT) -> 
     )
 
 
-def _read_stream(response: httpx.Response, headers: Json, speaks: str) -> Said:
+def _read_stream(response: httpx.Response, headers: Json, speaks: str) -> DeltaContent:
     """What comes; the closing comment joins the headers."""
-    said = Said()
+    said = DeltaContent()
     for line in response.text.splitlines():
         if line.startswith(NOTE):
             headers |= json.loads(line.removeprefix(NOTE))

@@ -19,10 +19,10 @@ from tests.faults.catalogue import (
     ROLE,
     TEXT,
     Fault,
-    asked_by,
     good,
     settings,
     tiers_with,
+    with_caller,
 )
 from tests.faults.clients import EVERYONE, Client, Json, Outcome, ask, judged
 from tests.faults.litellm import LiteLLM
@@ -88,7 +88,7 @@ async def at_scripted_upstream(fault: Fault, silence: float, retries: int) -> li
             outcomes = await _outcomes(proxy, fault)
         rows = []
         for client, outcome in outcomes:
-            calls = asked_by(client, upstream)
+            calls = with_caller(client, upstream)
             rows.append(Row(fault.name, client, outcome, {t: calls.count(t) for t in TIERS}))
         return rows
 
@@ -164,7 +164,7 @@ class Behind:
             # One dialect after the other: a busy LiteLLM passes text on later than faults come.
             found = [await _outcomes(proxy, fault, (speaks,)) for speaks in speaking]
             for client, outcome in itertools.chain(*found):
-                arrived = {t: len(asked_by(client, s)) for t, s in self.servers.items()}
+                arrived = {t: len(with_caller(client, s)) for t, s in self.servers.items()}
                 if fault.refused:  # such a call arrives nowhere
                     arrived["fast"] = outcome.attempts - arrived["standard"]
                 rows.append(Row(fault.name, client, outcome, arrived))
@@ -202,7 +202,7 @@ class Behind:
             name = "429, cooldown, after one 404"
             rows = []
             for client, outcome in await _outcomes(proxy, nothing(name)):
-                standard = len(asked_by(client, self.servers["standard"]))
+                standard = len(with_caller(client, self.servers["standard"]))
                 arrived = {"fast": outcome.attempts - standard, "standard": standard}
                 rows.append(Row(name, client, outcome, arrived))
             assert not self.servers["fast"].calls, "LiteLLM answered by itself"

@@ -18,7 +18,7 @@ _STOPS = {"end_turn": "stop", "tool_use": "tool_calls", "max_tokens": "length"}
 
 
 @dataclass
-class Said:
+class DeltaContent:
     """A reply as far as it has come. `ended`: by what ends one in its dialect."""
 
     text: str = ""
@@ -38,12 +38,12 @@ class Spoken:
 
     path: str
     asks: Callable[[Json], Json]
-    whole: Callable[[Json, Said], None]
-    event: Callable[[Json, Said], None]
+    whole: Callable[[Json, DeltaContent], None]
+    event: Callable[[Json, DeltaContent], None]
     ends_with_done: bool
 
 
-def _chat_whole(body: Json, said: Said) -> None:
+def _chat_whole(body: Json, said: DeltaContent) -> None:
     said.error = body.get("error")
     for choice in body.get("choices", ()):
         message = choice["message"]
@@ -53,7 +53,7 @@ def _chat_whole(body: Json, said: Said) -> None:
         said.finish.append(choice["finish_reason"])
 
 
-def _chat_event(event: Json, said: Said) -> None:
+def _chat_event(event: Json, said: DeltaContent) -> None:
     said.error = said.error or event.get("error")
     for choice in event.get("choices", ()):
         delta = choice["delta"]
@@ -93,7 +93,7 @@ def _messages_error(error: Json) -> Json:
     return {**details, "message": error["message"], "type": details.get("error_code")}
 
 
-def _messages_whole(body: Json, said: Said) -> None:
+def _messages_whole(body: Json, said: DeltaContent) -> None:
     if body["type"] == "error":
         said.error = _messages_error(body["error"])
         return
@@ -104,7 +104,7 @@ def _messages_whole(body: Json, said: Said) -> None:
     said.finish.append(_STOPS[body["stop_reason"]])
 
 
-def _messages_event(event: Json, said: Said) -> None:
+def _messages_event(event: Json, said: DeltaContent) -> None:
     match event["type"]:
         case "content_block_start" if event["content_block"]["type"] == "tool_use":
             said.called(event["index"], event["content_block"]["name"])
@@ -137,7 +137,7 @@ def _as_responses(chat: Json) -> Json:
     return {**body, "input": items}
 
 
-def _responses_whole(body: Json, said: Said) -> None:
+def _responses_whole(body: Json, said: DeltaContent) -> None:
     said.error = body.get("error")
     for item in body.get("output", ()):
         if item["type"] == "message":
@@ -149,7 +149,7 @@ def _responses_whole(body: Json, said: Said) -> None:
         said.finish.append(ended[body["status"]])
 
 
-def _responses_event(event: Json, said: Said) -> None:
+def _responses_event(event: Json, said: DeltaContent) -> None:
     match event["type"]:
         case "response.output_text.delta":
             said.text += event["delta"]
@@ -158,7 +158,7 @@ def _responses_event(event: Json, said: Said) -> None:
         case "response.failed":
             said.error = event["response"]["error"]
         case "response.completed" | "response.incomplete":
-            whole = Said()
+            whole = DeltaContent()
             _responses_whole(event["response"], whole)
             assert (whole.text, list(whole.calls.values())) == (
                 said.text,
@@ -174,14 +174,14 @@ SPOKEN = {
 }
 
 
-def read_whole(body: Json, speaks: str) -> Said:
-    said = Said(ended=bool(body))
+def read_whole(body: Json, speaks: str) -> DeltaContent:
+    said = DeltaContent(ended=bool(body))
     if body:
         SPOKEN[speaks].whole(body, said)
     return said
 
 
-def read_data(data: str, said: Said, speaks: str) -> None:
+def read_data(data: str, said: DeltaContent, speaks: str) -> None:
     """The data of a stream's next frame."""
     assert not said.ended, "nothing comes behind the end"
     spoken = SPOKEN[speaks]

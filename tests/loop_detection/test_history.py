@@ -164,7 +164,7 @@ def test_a_reply_closes_a_history_as_if_it_had_been_read(kinds: list[str], last:
     }
     before = read([USER, *(message for one in kinds for message in kind[one])])
     made = [call_keys.read("search", '{"query": "1"}')] if last else []
-    closed = before.closed_by("So.", made)
+    closed = before.with_reply("So.", made)
     messages = [USER, *(message for one in kinds for message in kind[one])]
     reply = assistant(*[call("search", {"query": "1"})] if last else [], text="So.")
     anew = read([*messages, reply])

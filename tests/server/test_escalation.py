@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.faults.catalogue import FAULTS, Fault, asked_by, settings, tiers_with
+from tests.faults.catalogue import FAULTS, Fault, settings, tiers_with, with_caller
 from tests.faults.clients import (
     ERROR,
     EVERYONE,
@@ -51,7 +51,7 @@ async def test_a_tier_that_fails(fault: Fault, start_proxy: StartProxy) -> None:
     proxy = await start_proxy(settings_for(fault, "fast"))
     proxy.upstream.always(tiers_with(fault))
     for client, outcome in await ask_all(proxy, fault):
-        calls = asked_by(client, proxy.upstream)
+        calls = with_caller(client, proxy.upstream)
         assert judged(outcome, client) == fault.expected(client), client.name
         assert outcome.attempts == len(calls), client.name
         on_fast = fault.calls_of(client)
@@ -122,7 +122,7 @@ async def test_every_tier_fails(fault: Fault, start_proxy: StartProxy) -> None:
     proxy = await start_proxy(settings_for(fault, "fast", "standard"))
     proxy.upstream.always(tiers_with(fault, everywhere=True))
     for client, outcome in await ask_all(proxy, fault):
-        calls = asked_by(client, proxy.upstream)
+        calls = with_caller(client, proxy.upstream)
         assert outcome.attempts == len(calls), client.name
         if fault.name == "loop across turns":
             # Two tiers want the very same call: it may be a rightful wait.

@@ -26,13 +26,13 @@ ALONE = {
 }
 
 
-def speaks_after_result(call: Call) -> bool:
+def words_follow_result(call: Call) -> bool:
     roles = [message["role"] for message in messages_of(call)]
     return roles[-2:] == ["tool", "user"]
 
 
 def refusing(refusal: Reply) -> WhenWhole:
-    return WhenWhole(lambda call: refusal if speaks_after_result(call) else text_stream("Done."))
+    return WhenWhole(lambda call: refusal if words_follow_result(call) else text_stream("Done."))
 
 
 async def three_looks(upstream: ScriptedServer, start_proxy: StartProxy, **rules: object) -> Agent:
@@ -88,7 +88,7 @@ async def test_a_hint_and_a_correction(
     agent = await three_looks(upstream, start_proxy, **rules)
 
     def answer(call: Call) -> Reply:
-        if speaks_after_result(call):
+        if words_follow_result(call):
             return litellm_error(400, ALTERNATE)
         corrected = "invalid tool call" in str(messages_of(call))
         return calling("look", "other") if corrected else searching("{}", name="look")

@@ -11,8 +11,8 @@ from mlx_stack_proxy.wire.chunks import ChunkReader
 from mlx_stack_proxy.wire.delta import (
     ChoiceDelta,
     Delta,
+    DeltaContent,
     FinishReason,
-    Said,
     Usage,
 )
 from mlx_stack_proxy.wire.dialect import Context, Dialect, DialectRenderer, Encoder
@@ -24,11 +24,11 @@ Watch = Callable[[Reply, Delta], Verdict | None]
 
 
 def text_delta(text: str, choice: int = 0) -> Delta:
-    return Delta(b"", [ChoiceDelta(choice, Said(content=text))])
+    return Delta(b"", [ChoiceDelta(choice, DeltaContent(content=text))])
 
 
 def reasoning_delta(text: str) -> Delta:
-    return Delta(b"", [ChoiceDelta(0, Said(reasoning_content=text))])
+    return Delta(b"", [ChoiceDelta(0, DeltaContent(reasoning_content=text))])
 
 
 def call_piece(
@@ -39,11 +39,11 @@ def call_piece(
 
 
 def call_delta(*pieces: CallPiece, choice: int = 0) -> Delta:
-    return Delta(b"", [ChoiceDelta(choice, Said(tool_calls=list(pieces)))])
+    return Delta(b"", [ChoiceDelta(choice, DeltaContent(tool_calls=list(pieces)))])
 
 
 def finish_delta(reason: FinishReason, choice: int = 0) -> Delta:
-    return Delta(b"", [ChoiceDelta(choice, Said(), reason)])
+    return Delta(b"", [ChoiceDelta(choice, DeltaContent(), reason)])
 
 
 def usage_delta(usage: Usage) -> Delta:
@@ -79,8 +79,8 @@ class Speaking:
         if delta is None:
             return b""
         self._reply.take(delta)
-        self._reply.let_out(delta)
-        return self._renderer.let_out(delta)
+        self._reply.release(delta)
+        return self._renderer.release(delta)
 
     def end(self, metadata: Json | None = None) -> bytes:
         return self._renderer.rest(self._reply, metadata=metadata)

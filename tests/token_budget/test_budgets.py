@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mlx_stack_proxy.engine.request import Controls, Route
-from mlx_stack_proxy.engine.spent import Spent, spent_by
+from mlx_stack_proxy.engine.spent import TokensUsed, tokens_used_by
 from mlx_stack_proxy.settings import TokenBudgetSettings
 from mlx_stack_proxy.settings_source import from_mapping
 from mlx_stack_proxy.state.store import Limit
@@ -142,12 +142,12 @@ def reply(usage: Usage | None, text: str = "") -> Reply:
 def test_usage_is_upstreams_own_or_an_estimate_that_is_never_zero() -> None:
     request = client_request()
     usage = Usage(100, 4, cached_tokens=90)
-    assert spent_by(request, reply(usage), count_cached=False) == Spent(10, 4, False)
-    assert spent_by(request, reply(usage), count_cached=True) == Spent(100, 4, False)
-    guess = spent_by(request, reply(None, "12345678"), count_cached=True)
+    assert tokens_used_by(request, reply(usage), count_cached=False) == TokensUsed(10, 4, False)
+    assert tokens_used_by(request, reply(usage), count_cached=True) == TokensUsed(100, 4, False)
+    guess = tokens_used_by(request, reply(None, "12345678"), count_cached=True)
     assert (guess.output, guess.estimated) == (2, True)
     assert guess.prompt > 0
-    assert spent_by(request, reply(Usage(0, 0)), count_cached=True).estimated
+    assert tokens_used_by(request, reply(Usage(0, 0)), count_cached=True).estimated
 
 
 # Refusals

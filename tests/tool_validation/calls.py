@@ -8,7 +8,7 @@ from typing import Any
 
 from mlx_stack_proxy.tool_validation.check import Checked, Options, check_call
 from mlx_stack_proxy.tool_validation.conversation import Conversation
-from mlx_stack_proxy.tool_validation.doubts import Valid, call_doubts, leaves
+from mlx_stack_proxy.tool_validation.doubts import ValidCall, call_doubts, leaves
 from mlx_stack_proxy.tool_validation.schemas import compile_schema
 from mlx_stack_proxy.tool_validation.tools import ToolSet, tool_set
 
@@ -81,7 +81,7 @@ def doubted(
     assert check(json.dumps(given), one(schema)).failures == ()
     compiled = compile_schema(schema)
     found = leaves(given, compiled.schema)
-    call = Valid("f", given, compiled, Conversation(messages), found)
+    call = ValidCall("f", given, compiled, Conversation(messages), found)
     return [kind for kind, _ in call_doubts(call, off)]
 
 

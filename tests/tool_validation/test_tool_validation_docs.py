@@ -11,7 +11,7 @@ from benchmarks.ablation.rows import repairs, sources
 from mlx_stack_proxy.setting_types import keys_of
 from mlx_stack_proxy.settings import ToolValidationSettings
 from mlx_stack_proxy.tool_validation.formats.table import FORMATS
-from mlx_stack_proxy.tool_validation.tools import DRESSINGS
+from mlx_stack_proxy.tool_validation.tools import NAME_DECORATIONS
 from mlx_stack_proxy.wire.json_reader import LENIENCIES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,7 +41,7 @@ def test_every_format(name: str) -> None:
 
 
 def test_every_rule() -> None:
-    rules = found(RULE) | DRESSINGS.keys() | LENIENCIES.keys()
+    rules = found(RULE) | NAME_DECORATIONS.keys() | LENIENCIES.keys()
     assert {"trailing_comma", "double_encoded", "enum_spelling", "name_marker"} <= rules
     assert rules - NAMED == set()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.wire.blocks import BLOCK, Blocks, Known
+from mlx_stack_proxy.wire.blocks import BLOCK, Blocks, PrefixCache
 
 SYSTEM = {"role": "system", "content": "You are careful. It is 12:04."}
 
@@ -26,7 +26,7 @@ def test_a_block_is_known_again_by_what_it_says() -> None:
     assert [one == two for one, two in zip(before, after, strict=True)] == [True, False, False]
 
 
-def read_parts(known: Known[list[Any]], messages: list[Any]) -> list[Any]:
+def read_parts(known: PrefixCache[list[Any]], messages: list[Any]) -> list[Any]:
     """What is read of the messages, which come in one piece; checks that all of them came."""
     new: list[Any] = []
 
@@ -39,7 +39,7 @@ def read_parts(known: Known[list[Any]], messages: list[Any]) -> list[Any]:
 
 
 def test_only_what_follows_a_known_beginning_is_read() -> None:
-    known: Known[list[Any]] = Known(most=2)
+    known: PrefixCache[list[Any]] = PrefixCache(most=2)
     whole = said(3 * BLOCK)
     for count, new in ((5, 5), (2 * BLOCK, 2 * BLOCK), (2 * BLOCK + 3, 3), (3 * BLOCK, BLOCK)):
         assert len(read_parts(known, whole[:count])) == new
@@ -50,7 +50,7 @@ def test_only_what_follows_a_known_beginning_is_read() -> None:
 
 
 def test_what_raises_is_not_known() -> None:
-    known: Known[int] = Known()
+    known: PrefixCache[int] = PrefixCache()
 
     def refuse(before: int, more: Sequence[Any]) -> int:
         raise ValueError

@@ -99,8 +99,8 @@ class Written:
     def flow(self, payload: Json) -> bytes:
         delta = self.read(payload)
         assert delta is not None
-        self.reply.let_out(delta)
-        return self.renderer.let_out(delta)
+        self.reply.release(delta)
+        return self.renderer.release(delta)
 
     def mend(self, text: str, *calls: Call) -> list[Json]:
         choice = self.reply.choices[0]
@@ -298,8 +298,8 @@ def test_so_is_that_of_a_reply_that_was_mended() -> None:
 
 def test_an_earlier_attempt_goes_on_in_the_stream_of_another() -> None:
     one = Written().hold(chunk({"role": "assistant", "content": "a"}), chunk({}, "stop"))
-    one.renderer.go_on_from({"id": TOP["id"], "created": TOP["created"]})
+    one.renderer.continue_stream({"id": TOP["id"], "created": TOP["created"]})
     assert [payload["id"] for payload in one.rest()] == [TOP["id"]] * 2
     other = Written().hold(chunk({"role": "assistant", "content": "a"}), chunk({}, "stop"))
-    other.renderer.go_on_from({"id": "first", "created": 1})
+    other.renderer.continue_stream({"id": "first", "created": 1})
     assert [payload["id"] for payload in other.rest()] == ["first"] * 3

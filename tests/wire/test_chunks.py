@@ -14,7 +14,7 @@ from mlx_stack_proxy.wire.sse import Frame, data_frame
 from tests.support.replies import Json, chunk, data
 
 # What a delta brings, besides nothing: the fields of a choice as a reply gathers them.
-Brought = dict[str, Any]
+ResultKey = dict[str, Any]
 
 
 def reader() -> ChunkReader:
@@ -31,11 +31,11 @@ def given(payload: Json, one: ChunkReader | None = None) -> Delta:
     return delta
 
 
-def brought(delta: Delta) -> Brought:
+def brought(delta: Delta) -> ResultKey:
     """What a reply has of one delta alone."""
     reply = Reply()
     reply.take(delta)
-    found: Brought = {}
+    found: ResultKey = {}
     for choice in reply.choices.values():
         calls = [
             (call.id, call.name, call.arguments, *(["object"] if call.was_object else ()))
@@ -100,7 +100,7 @@ def brought(delta: Delta) -> Brought:
         ({"function_call": {"arguments": "{}"}}, {"calls": [("", "", "{}")]}),
     ],
 )
-def test_a_delta_brings_these(delta: Json, found: Brought) -> None:
+def test_a_delta_brings_these(delta: Json, found: ResultKey) -> None:
     assert brought(given(chunk(delta))) == found
     one = reader()
     given(chunk({"role": "assistant", "content": ""}), one)

@@ -6,8 +6,8 @@ import pytest
 
 from mlx_stack_proxy.wire import call as call_module
 from mlx_stack_proxy.wire.call import Call, CallPiece, JsonEnd
-from mlx_stack_proxy.wire.delta import ChoiceDelta, Delta, Said
-from mlx_stack_proxy.wire.growing import Growing
+from mlx_stack_proxy.wire.delta import ChoiceDelta, Delta, DeltaContent
+from mlx_stack_proxy.wire.growing import GrowingText
 from mlx_stack_proxy.wire.reply import MAX_CALLS, ChoiceReply, Reply
 from tests.support.deltas import call_delta, finish_delta, text_delta
 from tests.support.deltas import call_piece as piece
@@ -192,7 +192,7 @@ def test_a_reply_notes_that_a_choice_has_too_many_calls() -> None:
 
 
 def test_a_text_is_joined_when_it_is_asked_for_and_goes_on() -> None:
-    text = Growing("a")
+    text = GrowingText("a")
     for letter in "bcd":
         text.add(letter)
     assert (text.size, text.count, text.text()) == (4, 3, "abcd")
@@ -203,7 +203,7 @@ def test_a_text_is_joined_when_it_is_asked_for_and_goes_on() -> None:
 def test_a_refusal_is_joined_when_it_is_asked_for_as_texts_are() -> None:
     reply = Reply()
     for piece_of_it in ("I ", "ca", "né"):
-        reply.take(Delta(b"", [ChoiceDelta(0, Said(refusal=piece_of_it))]))
+        reply.take(Delta(b"", [ChoiceDelta(0, DeltaContent(refusal=piece_of_it))]))
     choice = reply.choices[0]
-    assert isinstance(choice.refused, Growing) and choice.refused.count == 3
+    assert isinstance(choice.refused, GrowingText) and choice.refused.count == 3
     assert (choice.refusal, reply.written()) == ("I cané", 7)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlx_stack_proxy.wire.thoughts import joint
+from mlx_stack_proxy.wire.thoughts import separator_after
 
 
 @pytest.mark.parametrize(
@@ -19,4 +19,4 @@ from mlx_stack_proxy.wire.thoughts import joint
     ],
 )
 def test_reasoning_without_its_end_is_ended(sent: str, between: str) -> None:
-    assert joint(sent) == between
+    assert separator_after(sent) == between

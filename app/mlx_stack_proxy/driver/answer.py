@@ -40,7 +40,7 @@ class Answer:
     metadata: bool  # whether the last chunk, or the object, repeats our headers
     newest: Attempt | None = None  # the newest attempt
     encoding: bool = False  # a thread encodes the reply's next bytes, so no keepalive may be made
-    _said: dict[str, str] = field(default_factory=dict)  # our headers' values, as sent
+    _sent_values: dict[str, str] = field(default_factory=dict)  # our headers' values, as sent
     _late_writes: list[asyncio.Task[None]] = field(default_factory=list)  # keepalives
     _unsent: bytes = b""  # bytes whose write was cancelled; they go out before any others
 
@@ -97,15 +97,15 @@ class Answer:
         await self.downstream.begin(200, headers, data)
 
     def _own_headers(self, remarks: Remarks | None = None) -> RawHeaders:
-        self._said = response_headers.values(self.exchange, remarks, self.memory.pressure)
-        return response_headers.encode(self._said)
+        self._sent_values = response_headers.values(self.exchange, remarks, self.memory.pressure)
+        return response_headers.encode(self._sent_values)
 
     async def deliver(self, attempt: Attempt) -> None:
         """Send the rest of an attempt's reply, and end the response."""
         await self._wait_for_late_writes()
         if not self.exchange.request.stream:
             headers = [*_JSON, *self._own_headers(), *attempt.public]
-            metadata = response_headers.as_fields(self._said) if self.metadata else None
+            metadata = response_headers.as_fields(self._sent_values) if self.metadata else None
             completion = orjson.dumps(attempt.completion(metadata))
             await self.downstream.whole(200, headers, completion)
             return
@@ -147,6 +147,6 @@ class Answer:
         """Return our headers' current values, with an SSE comment if other values were sent."""
         values = response_headers.values(self.exchange, None, self.memory.pressure)
         fields = response_headers.as_fields(values)
-        if values == self._said:
+        if values == self._sent_values:
             return fields, b""
         return fields, comment_frame(f"x-mlx-stack {orjson.dumps(fields).decode()}")

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..engine.attempt import Attempt
 from ..engine.exchange import Exchange
-from ..engine.spent import Spent
+from ..engine.spent import TokensUsed
 from ..engine.verdicts import Failure, Verdict
 from ..escalation.tiers import named_by_client
 from ..settings import PASS_THROUGH
@@ -44,7 +44,7 @@ class Books:
         self._used_by_scope: dict[str, int] = {}
         self._attempt_limits = self._limits  # `_limits` and those of the attempt's tier
         # The attempt's tokens; None: `_note_attempt` has booked them, or no call has ended.
-        self._attempt_spent: Spent | None = None
+        self._attempt_spent: TokensUsed | None = None
         self._unsettled: dict[Limit, int] = {}  # booked, but not yet settled in the store
         self.sticky: str | None = None  # the tier that the session was escalated to
         # Cloud tiers for which the hourly cap had too few tokens left.
@@ -115,7 +115,7 @@ class Books:
         """Seconds that this exchange has waited for other exchanges' reservations."""
         return self._reservation.waited if self._reserves else 0.0
 
-    async def set_aside(self, tier: str, body: Mapping[str, Any]) -> Failure | None:
+    async def reserve_tokens(self, tier: str, body: Mapping[str, Any]) -> Failure | None:
         """Reserve the tokens that an attempt may use; return the refusal if they don't fit.
 
         Under ``hard_stop`` this settles the earlier attempt first, so that an exchange never holds
@@ -147,7 +147,7 @@ class Books:
             patience=tier_settings.queue_timeout,
         )
 
-    async def set_aside_for_cloud(self, tier: str) -> Failure | None:
+    async def reserve_from_cloud_cap(self, tier: str) -> Failure | None:
         """Reserve a call's possible tokens from the cloud's cap; return the refusal, if any.
 
         A refused tier joins :attr:`capped_tiers`. A tier on this machine, or one that the client
@@ -183,7 +183,7 @@ class Books:
         used, self._cloud_tokens = self._cloud_tokens, 0
         await self._cloud_reservation.settle(dict.fromkeys(cloud.limits, used), self._exchange.tier)
 
-    def count(self, attempt: Attempt, verdict: Verdict | None) -> Spent | None:
+    def count(self, attempt: Attempt, verdict: Verdict | None) -> TokensUsed | None:
         """Return the tokens that an attempt's call used, and keep them to be booked."""
         spent = attempt.spent(verdict, count_cached=self._rules.count_cached_prompt)
         if spent is None:

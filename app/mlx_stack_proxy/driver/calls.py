@@ -56,7 +56,7 @@ class Calls:
         self._observer = observer
         self._clock = asyncio.get_running_loop().time
         self._response: Response | None = None  # of the newest call, until it is closed
-        self._whole = False  # that response was read completely: its connection can be reused
+        self._is_complete = False  # that response was read completely: its connection can be reused
 
     async def run(
         self, attempt: Attempt, call_in_turn: Callable[[], Awaitable[Verdict | None]]
@@ -79,7 +79,7 @@ class Calls:
         limits, sent = self._limits, attempt.request
         limits.await_turn(self._clock())
         try:
-            verdict = await self._settled(await called)
+            verdict = await self._verdict_or_limit(await called)
             if not isinstance(verdict, Failure):
                 return verdict
             return overflow.measured(verdict, sent, self._exchange.request, attempt.reply)
@@ -98,13 +98,13 @@ class Calls:
     async def make(self, attempt: Attempt) -> Verdict | None:
         """Send the request and read the reply; return what ended it early, or None."""
         self._services.tier_states.begin(attempt)
-        self._whole = False
+        self._is_complete = False
         try:
             verdict = await self._send_and_read(attempt)
         except UpstreamError as error:
             # Once every choice has its finish_reason, a lost connection is harmless.
             verdict = None if attempt.finished else failed(error)
-        self._whole = verdict is None
+        self._is_complete = verdict is None
         if verdict is not None:
             await self.close()  # the model must stop now
         return verdict
@@ -135,9 +135,9 @@ class Calls:
         """Judge, in a thread if it would block the event loop."""
         if not attempt.is_slow():
             return attempt.settle()
-        return await self._settled(await in_thread(attempt.settle))
+        return await self._verdict_or_limit(await in_thread(attempt.settle))
 
-    async def _settled(self, verdict: Verdict | None) -> Verdict | None:
+    async def _verdict_or_limit(self, verdict: Verdict | None) -> Verdict | None:
         """Return the verdict, or that of a limit reached while a thread worked.
 
         Such a limit never discards a good reply. Raises :class:`~.watch.ClientLeft`.
@@ -155,7 +155,7 @@ class Calls:
         if response is None:
             return
         try:
-            if self._whole:
+            if self._is_complete:
                 await response.drain()
         finally:
             await response.aclose()
@@ -212,7 +212,7 @@ async def read(
 
 def _take_whole(attempt: Attempt, body: bytes, *, tools: bool) -> Verdict | None:
     completion = upstream_answers.completion_in(
-        body, speaks_after_result=attempt.speaks_after_result, tools=tools
+        body, words_follow_result=attempt.words_follow_result, tools=tools
     )
     if not isinstance(completion, dict):
         return completion
@@ -255,7 +255,7 @@ async def _failure(
         our_key=our_key or exchange.tier in exchange.request.route.direct,
         our_choice=bool(exchange.request.route.tiers),
         needs=needs(exchange.request),
-        speaks_after_result=attempt.speaks_after_result,
+        words_follow_result=attempt.words_follow_result,
     )
 
 

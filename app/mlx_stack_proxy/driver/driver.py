@@ -93,7 +93,7 @@ class Driver:
         try:
             try:
                 refusal = await self._open()
-                step = refusal or await self._to_last_step()
+                step = refusal or await self._run_attempts()
             except asyncio.CancelledError:  # outside a call, as in a wait for the store
                 step = Fail(error_of(self._exchange, self._limits.interruption()))
             self._limits.stop()
@@ -124,7 +124,7 @@ class Driver:
 
     # Each attempt
 
-    async def _to_last_step(self) -> LastStep:
+    async def _run_attempts(self) -> LastStep:
         """Make attempts; return the step that ends the exchange."""
         services, exchange = self._services, self._exchange
         step: Step | None = None
@@ -147,7 +147,7 @@ class Driver:
     async def _call_in_turn(self, attempt: Attempt, backoff: float) -> Verdict | None:
         """Make the call once the tier has a free place. Raises :class:`QueueTimeout`."""
         services, exchange, tier = self._services, self._exchange, attempt.tier
-        refusal = await self._books.set_aside(tier, attempt.request.body)
+        refusal = await self._books.reserve_tokens(tier, attempt.request.body)
         attempt.notes["Budget-Warning"] = self._books.warning
         if refusal is not None:
             return refusal
@@ -218,7 +218,7 @@ class Driver:
         if isinstance(step, DeliverEarlier):
             attempt = self._doubted_attempt
             if attempt is not None and (committed := self._exchange.committed) is not None:
-                attempt.go_on_from(committed)
+                attempt.continue_stream(committed)
         assert attempt is not None
         await self._answer.deliver(attempt)
 

@@ -17,7 +17,7 @@ from ..tool_validation.guided import can_be_guided
 def may_guide(exchange: Exchange, settings: Settings, view: TierView, tier_name: str) -> bool:
     """Whether an attempt of the exchange on this tier may be guided."""
     tier, rules = settings.tiers.get(tier_name), settings.reliability.tool_validation
-    if tier is None or exchange.text_is_out or not (rules.enabled and rules.rescue_text_calls):
+    if tier is None or exchange.text_committed or not (rules.enabled and rules.rescue_text_calls):
         return False
     if "validation" in exchange.request.controls.bypass or not _takes(tier, tier_name, view):
         return False
@@ -46,16 +46,16 @@ def obeys(tier: TierSettings, name: str, view: TierView) -> bool:
     return tier.guided != "auto" or view.guided.get(name) is True
 
 
-def came_again(exchange: Exchange) -> bool:
+def repeats_bad_reply(exchange: Exchange) -> bool:
     """Whether the last bad reply equals the previous bad reply on the same tier."""
     bad = [outcome for outcome in exchange.outcomes if isinstance(outcome.verdict, InvalidToolCall)]
     if len(bad) < 2 or bad[-1] is not exchange.outcomes[-1] or bad[-1].tier != bad[-2].tier:
         return False
-    written = _written(bad[-1])
-    return bool(written) and written == _written(bad[-2])
+    written = _content(bad[-1])
+    return bool(written) and written == _content(bad[-2])
 
 
-def _written(outcome: Outcome) -> list[tuple[str, list[tuple[str, str]]]]:
+def _content(outcome: Outcome) -> list[tuple[str, list[tuple[str, str]]]]:
     choices = outcome.reply.choices.values() if outcome.reply is not None else ()
     return [
         (choice.text, [(call.name, call.arguments) for call in choice.tool_calls])

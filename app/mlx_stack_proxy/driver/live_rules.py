@@ -37,7 +37,7 @@ async def start(services: Services, exchange: Exchange, books: Books) -> Start |
             view = _view(services, books)
             chosen = replace(chosen, guided=may_guide(exchange, settings, view, chosen.tier))
         asked_before = chosen.tier in books.capped_tiers
-        refusal = await books.set_aside_for_cloud(chosen.tier)
+        refusal = await books.reserve_from_cloud_cap(chosen.tier)
         if refusal is None:
             return chosen
         if asked_before:  # the stages have no other tier left
@@ -69,7 +69,7 @@ async def following(services: Services, exchange: Exchange, books: Books, now: f
         if not isinstance(step, (Retry, Move)):
             return step
         tier = step.tier if isinstance(step, Move) else exchange.tier
-        if await books.set_aside_for_cloud(tier) is None:
+        if await books.reserve_from_cloud_cap(tier) is None:
             return step
 
 
@@ -141,7 +141,7 @@ def after_waiting(
             retry_after=tier_settings.queue_timeout if tier_settings is not None else None,
         )
     # Once text is out, the reply can't move to another tier. The last tier is always tried.
-    if tier not in view.passed_over or exchange.text_is_out:
+    if tier not in view.passed_over or exchange.text_committed:
         return None
     if all(other in view.passed_over for other in ladder.following(exchange, settings, view)):
         return None

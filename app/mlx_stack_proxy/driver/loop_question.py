@@ -22,7 +22,7 @@ from ..engine.exchange import Exchange
 from ..engine.headers import RawHeaders
 from ..engine.outcome import Inquiry
 from ..engine.request import Request, Route
-from ..engine.spent import Spent, spent_by
+from ..engine.spent import TokensUsed, tokens_used_by
 from ..engine.verdicts import Failure, Verdict
 from ..escalation.tiers import may_enter_cloud
 from ..memory_pressure.pressure import Level
@@ -128,7 +128,7 @@ class _Question:
         self._reservation = Reservation(
             services, exchange.request.id, exchange.request.session.hash
         )
-        self._spent: Spent | None = None  # the call's tokens; None: no server took a call
+        self._spent: TokensUsed | None = None  # the call's tokens; None: no server took a call
 
     async def run(self) -> None:
         """Ask the model, pass its answer to the stage, and count the result."""
@@ -160,7 +160,7 @@ class _Question:
 
     async def _call_in_turn(self) -> Verdict | None:
         """Call once the tier has a free place; all questions together count as one client."""
-        if refusal := await self._set_aside():
+        if refusal := await self._reserve():
             return refusal
         queued_at = self._clock()
         async with self._services.queues.place(self._attempt.tier, "judge", "judge"):
@@ -171,7 +171,7 @@ class _Question:
                 return failure
             return await self._calls.make(self._attempt)
 
-    async def _set_aside(self) -> Failure | None:
+    async def _reserve(self) -> Failure | None:
         """Reserve the tokens that the question may use, under any policy."""
         limits, body = self._budgets + self._cap, self._attempt.request.body
         tokens = self._exchange.request.prompt_tokens + budgets.most_written(body)
@@ -193,7 +193,7 @@ class _Question:
                 limits += (budgets.estimated_in(self._exchange.request.session.budget_hash),)
         amounts = dict.fromkeys(limits, spent.total if spent is not None else 0)
         if spent is not None and self._cap:  # a cloud bills cached tokens, too
-            spent = spent_by(self._exchange.request, self._attempt.reply, count_cached=True)
+            spent = tokens_used_by(self._exchange.request, self._attempt.reply, count_cached=True)
         amounts |= dict.fromkeys(self._cap, spent.total if spent is not None else 0)
         await self._reservation.settle(amounts, tier)
 

@@ -21,21 +21,22 @@ from ..engine.tier_view import TierView
 from ..engine.verdicts import Cut, Failure, InvalidToolCall, LoopDetected
 from ..settings import Settings
 from .rules import (
+    act_on_first_failure,
     deliver,
     deliver_agreed,
-    deliver_call_of_text,
+    deliver_call_in_text,
     deliver_confirmed,
     deliver_earlier,
     deliver_last_if_configured,
     error,
     larger_tier,
-    leave_for_first_failure,
     next_local_tier,
     next_tier,
-    next_tier_at_a_guess,
     next_tier_for_more,
-    next_tier_for_same_slip,
+    next_tier_for_same_mistake,
+    next_tier_on_suspicion,
     next_tier_once,
+    pass_on_answer,
     retry_asking,
     retry_corrected,
     retry_for_answer,
@@ -50,7 +51,6 @@ from .rules import (
     retry_with_any_room,
     retry_with_room,
     tier_elsewhere,
-    upstreams_answer,
 )
 from .situation import Situation
 
@@ -65,9 +65,11 @@ class Row(Struct, frozen=True):
 ROWS: Final[Mapping[str, Row]] = {
     # Replies
     "ended early": Row((), deliver),
-    "second opinion failed": Row((deliver_call_of_text, next_tier_for_same_slip), deliver_earlier),
-    "doubted repetition": Row((next_tier_at_a_guess,), deliver),
-    "doubted, by the tier's habit": Row((next_tier_at_a_guess, retry_asking), deliver),
+    "second opinion failed": Row(
+        (deliver_call_in_text, next_tier_for_same_mistake), deliver_earlier
+    ),
+    "doubted repetition": Row((next_tier_on_suspicion,), deliver),
+    "doubted, by the tier's habit": Row((next_tier_on_suspicion, retry_asking), deliver),
     "doubted reply": Row((retry_asking,), deliver),
     "bad call": Row((retry_corrected, next_tier), deliver_last_if_configured),
     "loop": Row((deliver_confirmed, deliver_agreed, next_tier, retry_once), error),
@@ -82,7 +84,7 @@ ROWS: Final[Mapping[str, Row]] = {
     # Upstream's failures
     "server_error": Row((retry_later, next_tier), error),
     "timeout": Row((next_tier, retry_hung), error),
-    "silent, though its server answers": Row((next_tier_at_a_guess,), error),
+    "silent, though its server answers": Row((next_tier_on_suspicion,), error),
     "no connection": Row((tier_elsewhere,), error),
     "tier_busy": Row((next_local_tier,), error),
     "other": Row((next_tier,), error),
@@ -93,17 +95,17 @@ ROWS: Final[Mapping[str, Row]] = {
             larger_tier,
             retry_with_any_room,
             retry_in_tool_result,
-            leave_for_first_failure,
+            act_on_first_failure,
         ),
-        upstreams_answer,
+        pass_on_answer,
     ),
-    "client's fault": Row((retry_in_tool_result, leave_for_first_failure), upstreams_answer),
+    "client's fault": Row((retry_in_tool_result, act_on_first_failure), pass_on_answer),
     "server's own limit": Row(
-        (retry_strict, retry_in_tool_result, leave_for_first_failure, next_tier_once),
-        upstreams_answer,
+        (retry_strict, retry_in_tool_result, act_on_first_failure, next_tier_once),
+        pass_on_answer,
     ),
     "our words refused": Row(
-        (retry_in_tool_result, leave_for_first_failure, retry_later, next_tier), error
+        (retry_in_tool_result, act_on_first_failure, retry_later, next_tier), error
     ),
     # Our own refusals
     "tier without budget": Row((next_local_tier,), error),

@@ -161,7 +161,7 @@ def retry_in_tool_result(situation: Situation) -> Retry | None:
     return Retry("client_error", 1, last=True, hint_in_tool_result=True)
 
 
-def leave_for_first_failure(situation: Situation) -> Move | Fail | None:
+def act_on_first_failure(situation: Situation) -> Move | Fail | None:
     """If upstream refuses a retry, act on the failure before it: move to another tier, or fail.
 
     The tier accepted the first request, so the refusal is about what the retry has changed.
@@ -171,7 +171,7 @@ def leave_for_first_failure(situation: Situation) -> Move | Fail | None:
     )
     if not reason:
         return None
-    tier = None if situation.exchange.text_is_out else situation.next_tier(reason)
+    tier = None if situation.exchange.text_committed else situation.next_tier(reason)
     return situation.move(tier, reason) or error(situation)
 
 
@@ -190,18 +190,18 @@ def next_local_tier(situation: Situation) -> Move | None:
     return situation.move(situation.next_tier(local=True)) if situation.may_add else None
 
 
-def next_tier_at_a_guess(situation: Situation) -> Move | None:
+def next_tier_on_suspicion(situation: Situation) -> Move | None:
     """Move to this machine's next tier, if it is not degraded and no text is out.
 
     The conditions are strict because the failure is only a guess.
     """
-    if situation.exchange.text_is_out:
+    if situation.exchange.text_committed:
         return None
     tier = situation.next_tier(local=True)
     return None if tier in situation.view.passed_over else situation.move(tier)
 
 
-def next_tier_for_same_slip(situation: Situation) -> Move | None:
+def next_tier_for_same_mistake(situation: Situation) -> Move | None:
     """If a tier repeats the mistake that it was asked about, ask the next tier."""
     exchange, verdict = situation.exchange, situation.verdict
     first = exchange.outcomes[exchange.doubted or 0]
@@ -210,7 +210,7 @@ def next_tier_for_same_slip(situation: Situation) -> Move | None:
             verdict.failures[0].kind == first.verdict.failures[0].kind
             and first.tier == exchange.tier
         ):
-            return next_tier_at_a_guess(situation)
+            return next_tier_on_suspicion(situation)
     return None
 
 
@@ -250,7 +250,7 @@ def tier_elsewhere(situation: Situation) -> Move | None:
     return next_tier(replace(situation, view=view))
 
 
-def deliver_call_of_text(situation: Situation) -> Deliver | None:
+def deliver_call_in_text(situation: Situation) -> Deliver | None:
     """Deliver the call that a doubted text became, if the call itself is only doubted."""
     doubt = situation.exchange.second_opinion_on
     of_text = isinstance(doubt, InvalidToolCall) and doubt.doubts_text
@@ -300,7 +300,7 @@ def error(situation: Situation) -> Fail:
     return Fail(error_of(situation.exchange, situation.verdict))
 
 
-def upstreams_answer(situation: Situation) -> PassOn | Fail:
+def pass_on_answer(situation: Situation) -> PassOn | Fail:
     failed = situation.failed
     text = failed.body.decode("utf-8", "replace") or failed.message
     if failed.status is None or failed.inferred:  # an error in a stream has no status

@@ -12,7 +12,7 @@ from ..engine.verdicts import Failure, InvalidToolCall, LoopDetected, Verdict, r
 from ..escalation import ladder
 from ..settings import Settings
 from ..wire import thoughts
-from .guiding import always_guided, came_again, may_guide, obeys
+from .guiding import always_guided, may_guide, obeys, repeats_bad_reply
 
 # Reasons for which the next tier is asked whatever `escalate_on` says: this tier is closed, not at
 # fault.
@@ -48,7 +48,7 @@ class Situation(Struct, frozen=True):
         After text has gone out, one more attempt may replace a bad tool call or a loop at its end,
         or give the answer after mere reasoning; after any other failure none may.
         """
-        if not self.exchange.text_is_out:
+        if not self.exchange.text_committed:
             return True
         committed = self.exchange.committed
         thoughts_out = committed is not None and thoughts.are_all(committed.text)
@@ -101,7 +101,7 @@ class Situation(Struct, frozen=True):
         # The next tier needs a correction only if the client already has text of the bad reply,
         # which its own reply continues.
         invalid = isinstance(self.verdict, InvalidToolCall)
-        correct = invalid and self.exchange.text_is_out
+        correct = invalid and self.exchange.text_committed
         state = (self.exchange, self.settings, self.view, tier)
         guided = may_guide(*state) if self.doubts_text else always_guided(*state)
         return Move(tier, reason or self.reason, hint=self.hint, correct=correct, guided=guided)
@@ -121,7 +121,7 @@ class Situation(Struct, frozen=True):
             words = not obeyed
         else:
             guided = obeyed
-            if came_again(exchange):
+            if repeats_bad_reply(exchange):
                 newest = exchange.steps[-1] if exchange.steps else None
                 words, warmer = False, not getattr(newest, "correct", False)
         words = words and self.settings.reliability.tool_validation.retry_with_correction

@@ -97,7 +97,7 @@ class TimeLimits(Watch):
         if now >= self._opinion_until:
             return Failure("timeout", "no second opinion in time", fault="nobody")
         if self._answer.busy:
-            return self._while_busy(now, deadlines)
+            return self._check_busy(now, deadlines)
         due = min(self._exchange.request.due or math.inf, self._opinion_until)
         if deadlines is not None:
             if verdict := deadlines.check(now) or self._hang_timeout(deadlines, now):
@@ -128,10 +128,10 @@ class TimeLimits(Watch):
         if hung is None:
             return None
         committed = deadlines.attempt.committed
-        text_is_out = committed is not None and committed.stays
-        return hung if not text_is_out and self._leaves_silent(hung, now) else None
+        text_committed = committed is not None and committed.stays
+        return hung if not text_committed and self._leaves_silent(hung, now) else None
 
-    def _while_busy(self, now: float, deadlines: Deadlines | None) -> Verdict | float:
+    def _check_busy(self, now: float, deadlines: Deadlines | None) -> Verdict | float:
         """While the client reads nothing, ignore silences and check the call's total time only.
 
         That limit prevents a call from occupying its place on the tier forever.

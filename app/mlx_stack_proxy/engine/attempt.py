@@ -31,7 +31,7 @@ from .headers import RawHeaders
 from .outcome import Committed, Figures, Outcome, Remarks
 from .pipeline import FaultReport, Pipeline, Stage
 from .request import UpstreamRequest
-from .spent import Spent, spent_by
+from .spent import TokensUsed, tokens_used_by
 from .upstream_answers import failure_inside, repetition_inside
 from .verdicts import Cut, Failure, Verdict, empty, reason_of, rejected
 
@@ -55,7 +55,7 @@ class Attempt:
     first_byte: float | None = None  # when the reply began; None: nothing has arrived
     # For the tier's breaker: when the call began by the wall clock, and whether it is a probe.
     at, probe = math.inf, False
-    _fed = 0  # bytes of upstream's stream so far
+    _bytes_fed = 0  # bytes of upstream's stream so far
     _held_bytes = 0  # of frames held until the reply's end, for a streaming client
 
     def __init__(
@@ -67,8 +67,8 @@ class Attempt:
     ) -> None:
         committed = exchange.committed
         self._client_request = exchange.request
-        self._text_was_out = exchange.text_is_out  # the client has text of an earlier attempt
-        self._joint = thoughts.joint(committed.text) if committed else ""
+        self._has_earlier_text = exchange.text_committed
+        self._separator = thoughts.separator_after(committed.text) if committed else ""
         self.request = request
         self.notes: dict[str, str] = {}  # response headers that the driver adds to the stages'
         self.public: RawHeaders = []  # LiteLLM's response headers for the client
@@ -81,7 +81,7 @@ class Attempt:
         self.done = False  # the reply has ended
         # The `id` and `created` of the first chunk released; None: nothing is out yet.
         self.identity: dict[str, Any] | None = None
-        self._other_out = False  # a part of a refusal, audio or an image was released
+        self._other_committed = False  # a part of a refusal, audio or an image was released
         self._expected_choices = exchange.request.body.get("n") or 1
         self._pipeline = Pipeline(stages, exchange, report)
         self._frames = sse.FrameReader()
@@ -95,7 +95,7 @@ class Attempt:
             joins=not exchange.request.stream,
         )
         self._renderer = self._new_renderer(exchange, committed)
-        hold_whole = exchange.hold_whole or self._text_was_out or self._pipeline.hold_whole()
+        hold_whole = exchange.hold_whole or self._has_earlier_text or self._pipeline.hold_whole()
         self._gate = Gate(
             hold_whole=hold_whole,
             text_holds=() if hold_whole else self._pipeline.text_holds(),
@@ -128,17 +128,17 @@ class Attempt:
         remarks.notes |= self.notes
         return remarks
 
-    def spent(self, verdict: Verdict | None, *, count_cached: bool) -> Spent | None:
+    def spent(self, verdict: Verdict | None, *, count_cached: bool) -> TokensUsed | None:
         """Return the tokens that the call used; None: there was no call, or no server took it.
 
-        ``count_cached``: see :func:`spent_by`.
+        ``count_cached``: see :func:`tokens_used_by`.
         """
         if self.began is None or (isinstance(verdict, Failure) and verdict.not_taken):
             return None
-        return spent_by(self._client_request, self.reply, count_cached=count_cached)
+        return tokens_used_by(self._client_request, self.reply, count_cached=count_cached)
 
     def outcome(
-        self, verdict: Verdict | None, spent: Spent | None, now: float, *, left: bool = False
+        self, verdict: Verdict | None, spent: TokensUsed | None, now: float, *, left: bool = False
     ) -> Outcome:
         """Return how the attempt ended. ``left``: the client disconnected."""
         status = None if left else 200
@@ -170,11 +170,11 @@ class Attempt:
             return None
         choice = self.reply.choices.get(0)
         text = choice.text[: self.reply.flowed] if choice else ""
-        return Committed(text, self.identity, self._other_out)
+        return Committed(text, self.identity, self._other_committed)
 
-    def go_on_from(self, committed: Committed) -> None:
+    def continue_stream(self, committed: Committed) -> None:
         """Continue the stream of another attempt: its chunks' ``id`` and ``created`` stay."""
-        self._renderer.go_on_from(committed.identity)
+        self._renderer.continue_stream(committed.identity)
 
     @property
     def finished(self) -> bool:
@@ -182,7 +182,7 @@ class Attempt:
         return self.reply.finished and len(self.reply.choices) >= self._expected_choices
 
     @property
-    def speaks_after_result(self) -> bool:
+    def words_follow_result(self) -> bool:
         """Whether our words are a user message right after a tool result in the sent request."""
         asked = self._client_request.body["messages"]
         return own_words.stand_after_result(self.request.body["messages"], asked)
@@ -214,13 +214,13 @@ class Attempt:
 
     def feed(self, data: bytes) -> bytes:
         """Process bytes of upstream's event stream; return the bytes to send now."""
-        self._fed += len(data)
-        if self._fed > MAX_STREAM:
+        self._bytes_fed += len(data)
+        if self._bytes_fed > MAX_STREAM:
             self.verdict = _TOO_LONG
             return b""
         out: list[bytes] = []
         try:
-            self._take_all(self._reader.read_all(self._frames.feed(data)), out)
+            self._process(self._reader.read_all(self._frames.feed(data)), out)
         except (MalformedChunk, sse.FrameTooLong) as error:
             self.verdict = Failure("server_error", f"upstream sent {error}", status=200)
         return b"".join(out)
@@ -230,7 +230,7 @@ class Attempt:
         out: list[bytes] = []
         if (tail := self._frames.finish()) is not None and not self.over:
             try:
-                self._take_all(self._reader.read_all([sse.ended(tail)]), out)
+                self._process(self._reader.read_all([sse.ended(tail)]), out)
             except MalformedChunk:
                 self.verdict = _broken("inside an event")
         if not self.over:
@@ -241,7 +241,7 @@ class Attempt:
         """Process an unstreamed JSON reply; nothing goes out before its end."""
         self.reply.whole = True
         try:
-            self._take_all(self._reader.read_completion(completion), [])
+            self._process(self._reader.read_completion(completion), [])
         except (MalformedChunk, orjson.JSONEncodeError):
             message = "upstream sent an answer that is nested too deeply"
             self.verdict = Failure("server_error", message, status=200)
@@ -278,10 +278,10 @@ class Attempt:
         ``note``: an SSE comment to send before that end. ``metadata``: added to the last chunk as
         ``mlx_stack``.
         """
-        for index, choice in self.reply.choices.items() if self._text_was_out else ():
+        for index, choice in self.reply.choices.items() if self._has_earlier_text else ():
             # The text continues an earlier attempt's; next to calls it is dropped.
             has_text = choice.text and not choice.tool_calls
-            choice.text = self._joint + choice.text if has_text else ""
+            choice.text = self._separator + choice.text if has_text else ""
             self.reply.mended.add(index)
         for delta in self._gate.close():
             self._renderer.hold(delta)
@@ -291,7 +291,7 @@ class Attempt:
         """Return the reply as one object, for a client that does not stream."""
         return self._renderer.whole(self.reply, metadata)
 
-    def _take_all(self, deltas: Iterable[Delta], out: list[bytes]) -> None:
+    def _process(self, deltas: Iterable[Delta], out: list[bytes]) -> None:
         """Process frames; append the bytes to send now to ``out``."""
         for delta in deltas:
             if not delta.done:
@@ -324,9 +324,9 @@ class Attempt:
                 if self.identity is None:
                     top = self._reader.top()
                     self.identity = {key: top[key] for key in ("id", "created")}
-                self._other_out = self._other_out or bool(one.kinds & OTHER)
-                reply.let_out(one)
-                out.append(self._renderer.let_out(one))
+                self._other_committed = self._other_committed or bool(one.kinds & OTHER)
+                reply.release(one)
+                out.append(self._renderer.release(one))
             if gate.closed:
                 self._hold(delta)
             if self._held_bytes + gate.waiting_bytes > MAX_HELD:
@@ -335,10 +335,10 @@ class Attempt:
     def _failure_inside(self, error: UpstreamErrorEvent) -> Verdict:
         """Return the verdict on an error in a stream."""
         # A chat template refuses our words before the reply begins, never later.
-        may_be_ours = self.speaks_after_result and not self.reply.choices
+        may_be_ours = self.words_follow_result and not self.reply.choices
         message = error.message or error.type
         return repetition_inside(message) or failure_inside(
-            message, speaks_after_result=may_be_ours, tools=bool(self._client_request.tools)
+            message, words_follow_result=may_be_ours, tools=bool(self._client_request.tools)
         )
 
     def _hold(self, delta: Delta) -> None:
@@ -363,7 +363,7 @@ class Attempt:
                 return
         elif reply.usage is not None or self.verdict is not None or not expected:
             return
-        spent = spent_by(self._client_request, self.reply, count_cached=True)
+        spent = tokens_used_by(self._client_request, self.reply, count_cached=True)
         tokens = {"prompt_tokens": spent.prompt, "completion_tokens": spent.output}
         usage = self.reply.usage_fields = {**tokens, "total_tokens": spent.total}
         raw = render({**self._reader.top(), "choices": [], "usage": usage})

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ..errors import invalid
 from ..wire import json_text, legacy
-from ..wire.blocks import Known, messages_in
+from ..wire.blocks import PrefixCache, messages_in
 from ..wire.chunks import MAX_CHOICES
 from ..wire.fields import (
     BOOLEAN,
@@ -31,7 +31,7 @@ from .request import Request
 
 MAX_MESSAGES = 100_000  # the longest agent runs have a few thousand
 MAX_MODEL = 512  # characters of a model's name, which goes into headers, events and the log
-_CHECKED: Known[int] = Known()  # how many of a conversation's messages have passed
+_CHECKED: PrefixCache[int] = PrefixCache()  # how many of a conversation's messages have passed
 
 
 def parse(raw: bytes) -> Request:

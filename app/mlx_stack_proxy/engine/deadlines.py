@@ -106,7 +106,7 @@ class Deadlines:
 
         The model probably hangs. None: the silence is shorter, or a health check has failed.
         """
-        if now < self._hangs_at:
+        if now < self._hang_at:
             return None
         message = f"nothing came for {now - self._last:.0f} s, though the server answers"
         return Failure("silent", message)
@@ -138,7 +138,7 @@ class Deadlines:
         if self._unanswered:
             return over if self._asking else -math.inf
         ask = math.inf if self._asking else self._sign + self._long_silence
-        return min(over, self._hangs_at, ask)
+        return min(over, self._hang_at, ask)
 
     def _unanswered_timeout(self, now: float) -> Failure | None:
         if self._unanswered < MAX_UNANSWERED:
@@ -156,7 +156,7 @@ class Deadlines:
         return self._phase[1]
 
     @property
-    def _hangs_at(self) -> float:
+    def _hang_at(self) -> float:
         if self._limits.health_url is None or self._finished or self._unanswered:
             return math.inf
         return max(self.silent_until, self._last + self._patience)

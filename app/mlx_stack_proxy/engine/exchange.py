@@ -240,7 +240,7 @@ class Exchange(Struct, eq=False):
         return all_committed(self.outcomes)
 
     @property
-    def text_is_out(self) -> bool:
+    def text_committed(self) -> bool:
         """Whether the client has text, or anything else that a later attempt can't take back."""
         committed = self.committed
         return committed is not None and committed.stays

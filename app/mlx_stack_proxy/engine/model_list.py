@@ -24,7 +24,7 @@ MAX_KEYS = 256  # client keys whose answers are kept
 
 
 @dataclass(slots=True)
-class _Answer:
+class _CachedList:
     names: frozenset[str] | None = None  # the last list; None: LiteLLM never gave one
     next_ask: float = 0.0  # when to refresh, on the list's clock
     asking: asyncio.Task[None] | None = None  # the running refresh
@@ -40,7 +40,7 @@ class ModelList:
         self._upstream = upstream
         self._key = key
         self._clock = clock
-        self._answers: Recent[bytes, _Answer] = Recent(MAX_KEYS)
+        self._answers: Recent[bytes, _CachedList] = Recent(MAX_KEYS)
 
     async def get(self, authorization: str | None) -> frozenset[str] | None:
         """Return the models' names, perhaps outdated while a refresh runs; None: none are known.
@@ -54,16 +54,16 @@ class ModelList:
             await asyncio.shield(answer.asking)
         return answer.names
 
-    def _answer_for(self, authorization: str | None) -> _Answer:
+    def _answer_for(self, authorization: str | None) -> _CachedList:
         key_digest = b""
         if self._key is None and authorization:
             key_digest = hashlib.blake2b(authorization.encode(), digest_size=16).digest()
         answer = self._answers.get(key_digest)
         if answer is None:
-            answer = self._answers[key_digest] = _Answer()
+            answer = self._answers[key_digest] = _CachedList()
         return answer
 
-    async def _refresh(self, answer: _Answer, authorization: str | None) -> None:
+    async def _refresh(self, answer: _CachedList, authorization: str | None) -> None:
         names = None
         try:
             status, body = await self.fetch(authorization)

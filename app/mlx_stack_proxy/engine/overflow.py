@@ -16,7 +16,7 @@ from ..wire.prompt_size import BYTES_PER_OUTPUT_TOKEN, TOKENS_OF_TEMPLATE
 from ..wire.reply import Reply
 from ..wire.usage import output_limit
 from .request import Request, UpstreamRequest
-from .spent import MIN_ROOM, careful
+from .spent import MIN_ROOM, cautious_estimate
 from .verdicts import Failure
 
 _READ = 4_000  # characters of an error that are searched
@@ -58,20 +58,20 @@ def _room(failure: Failure, estimate: int, output: int, window: int) -> int:
     # Some servers stop counting at the window: such a number is only a lower bound.
     exact = [prompt for prompt in prompts if prompt + output != window + 1]
     if exact:
-        return _if_enough(window - max(exact), output)
+        return _if_useful(window - max(exact), output)
     if prompts:
-        return _if_enough(min(window - estimate, output // 2), output)
+        return _if_useful(min(window - estimate, output // 2), output)
     totals = _totals_in(failure)
     too_many = any(number > window for number in numbers if number not in (output, *totals))
-    left = window - careful(estimate)
+    left = window - cautious_estimate(estimate)
     if failure.window is None or too_many or (left < estimate and not totals):
         return 0  # no evidence that the prompt alone fits
     if totals:
-        return _if_enough(min(window - max(totals.values()), output // 2), output)
-    return _if_enough(left, output)
+        return _if_useful(min(window - max(totals.values()), output // 2), output)
+    return _if_useful(left, output)
 
 
-def _if_enough(room: int, output: int) -> int:
+def _if_useful(room: int, output: int) -> int:
     return room if min(MIN_ROOM, output // 2) <= room < output else 0
 
 

@@ -97,7 +97,7 @@ class Stage:
         """Forget a session. ``session``: its hash; None: all sessions."""
 
 
-def _taking_part(stages: Sequence[Stage], exchange: Exchange) -> Sequence[Stage]:
+def _not_bypassed(stages: Sequence[Stage], exchange: Exchange) -> Sequence[Stage]:
     """Return the stages that the client does not bypass."""
     bypass = exchange.request.controls.bypass
     return [one for one in stages if not one.bypass or one.bypass not in bypass]
@@ -112,7 +112,7 @@ def first_tier(
     that raises is dropped.
     """
     start = start_on(exchange.request.route.first)
-    for stage in reversed(_taking_part(stages, exchange)):
+    for stage in reversed(_not_bypassed(stages, exchange)):
         try:
             start = stage.admit(exchange, start, view)
         except Exception as error:
@@ -134,31 +134,31 @@ class Pipeline:
     def __init__(self, stages: Sequence[Stage], exchange: Exchange, report: FaultReport) -> None:
         self._report = report
         self._states: list[tuple[str, StageState]] = []
-        for stage in _taking_part(stages, exchange):
+        for stage in _not_bypassed(stages, exchange):
             try:
                 if (state := stage.open(exchange)) is not None:
                     self._states.append((stage.name, state))
             except Exception as error:
                 report(stage.name, error)
         self._opened = self._states  # includes stages that are dropped later, whose remarks count
-        self._watching = self._with("watch")
+        self._watching = self._overriding("watch")
 
     def on_request(self, request: UpstreamRequest) -> None:
-        for name, state in self._with("on_request"):
+        for name, state in self._overriding("on_request"):
             body_before = dict(request.body)
             try:
                 state.on_request(request)
             except Exception as error:
                 request.body.clear()
                 request.body.update(body_before)
-                self._leave_out(name, state, error)
+                self._drop(name, state, error)
 
     def watch(self, reply: Reply, delta: Delta) -> Verdict | None:
         for name, state in self._watching:
             try:
                 verdict = state.watch(reply, delta)
             except Exception as error:
-                self._leave_out(name, state, error)
+                self._drop(name, state, error)
                 continue
             if verdict is not None:
                 return verdict
@@ -166,34 +166,34 @@ class Pipeline:
 
     def text_holds(self) -> list[TextHold]:
         """Return the stages' text holds, in order."""
-        return self._ask("text_hold")
+        return self._call_all("text_hold")
 
     def hold_whole(self) -> bool:
         """Whether any stage wants the whole reply held."""
-        return bool(self._ask("hold_whole"))
+        return bool(self._call_all("hold_whole"))
 
     def is_slow(self, reply: Reply) -> bool:
         """Whether to call :meth:`end` in a thread."""
-        return bool(self._ask("is_slow", reply))
+        return bool(self._call_all("is_slow", reply))
 
     def end(self, reply: Reply) -> Verdict | None:
         """Let all stages mend, then judge; return the severest verdict."""
-        self._ask("mend", reply)
-        return severest(self._ask("judge", reply))
+        self._call_all("mend", reply)
+        return severest(self._call_all("judge", reply))
 
-    def _with(self, hook: str) -> list[tuple[str, StageState]]:
+    def _overriding(self, hook: str) -> list[tuple[str, StageState]]:
         """Return the states that override a hook; the others are not called."""
         return [entry for entry in self._states if hook in entry[1].hooks]
 
-    def _ask(self, hook: str, *about: Reply) -> list[Any]:
+    def _call_all(self, hook: str, *about: Reply) -> list[Any]:
         """Return a hook's results, without empty ones; drop stages that raise."""
         answers = []
-        for name, state in self._with(hook):
+        for name, state in self._overriding(hook):
             try:
                 if answer := getattr(state, hook)(*about):
                     answers.append(answer)
             except Exception as error:
-                self._leave_out(name, state, error)
+                self._drop(name, state, error)
         return answers
 
     def remarks(self) -> Remarks:
@@ -204,7 +204,7 @@ class Pipeline:
                 remarks.add(state.remarks)
         return remarks
 
-    def _leave_out(self, name: str, state: StageState, error: Exception) -> None:
+    def _drop(self, name: str, state: StageState, error: Exception) -> None:
         self._report(name, error)
         self._states = [entry for entry in self._states if entry[1] is not state]
-        self._watching = self._with("watch")
+        self._watching = self._overriding("watch")

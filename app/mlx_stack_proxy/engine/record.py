@@ -43,12 +43,12 @@ _GUIDED: Final = "guided"  # the word in X-MLX-Stack-Repairs for a reply in a sc
 _RESCUED: Final = "rescued"  # the same for a call found in text
 
 # The fields of a record and of an attempt that its data holds unchanged.
-_AS_THEY_ARE: Final = (
+_COPIED_FIELDS: Final = (
     *("outcome", "status", "way", "call_as_text", "passed_over", "escalated_from"),
     *("escalation_reason", "model", "stream", "size", "messages", "tools_offered"),
     *("refused_for", "budget"),
 )
-_OF_ATTEMPT: Final = ("tier", "wrong", "doubted", "then")
+_ATTEMPT_FIELDS: Final = ("tier", "wrong", "doubted", "then")
 
 Json = dict[str, Any]
 
@@ -78,7 +78,7 @@ class AttemptRecord(Struct, frozen=True):
 
     def as_data(self) -> Json:
         figures = self.figures
-        data = {name: getattr(self, name) for name in _OF_ATTEMPT}
+        data = {name: getattr(self, name) for name in _ATTEMPT_FIELDS}
         data |= {"silent": round(figures.silent, 3), "waited": round(figures.waited, 3)}
         data |= {"tokens_in": figures.tokens_in, "tokens_out": figures.tokens_out}
         data["calls"] = dict(islice(self.calls.items(), MOST_NAMED))
@@ -131,7 +131,7 @@ class Record(Struct, frozen=True):
 
     def as_data(self) -> Json:
         """Return the record as JSON-ready data of at most a few kilobytes, without empty fields."""
-        data = {name: getattr(self, name) for name in _AS_THEY_ARE}
+        data = {name: getattr(self, name) for name in _COPIED_FIELDS}
         data["seconds"], data["tools"] = round(self.seconds, 3), sorted(self.tools)
         data["attempts_made"] = sum(attempt.called for attempt in self.attempts)
         data["attempts"] = [attempt.as_data() for attempt in self.attempts[:MOST_ATTEMPTS]]

@@ -54,8 +54,8 @@ class Controls(Struct, frozen=True):
     bypass: frozenset[str] = frozenset()  # stages to leave out
 
 
-_NOBODY = SessionId("derived", "", "")
-_NOWHERE = Route(())
+_NO_SESSION = SessionId("derived", "", "")
+_NO_ROUTE = Route(())
 _NOTHING_ASKED = Controls()
 
 
@@ -73,8 +73,8 @@ class Request(Struct, eq=False, dict=True):
     # Ids of calls whose results the dialect marks as errors; chat completions have no such mark.
     failed: frozenset[str] = frozenset()
     id: str = ""  # as in `X-MLX-Stack-Request-Id`
-    session: SessionId = _NOBODY
-    route: Route = _NOWHERE
+    session: SessionId = _NO_SESSION
+    route: Route = _NO_ROUTE
     controls: Controls = _NOTHING_ASKED
     owner: str = ""  # the client's API key; "" if none
     agent: str = ""  # the client program's name, under which the exchange is counted
@@ -85,7 +85,7 @@ class Request(Struct, eq=False, dict=True):
     echo: Any = None  # what the dialect's encoder needs to know about the request
     left_out: tuple[str, ...] = ()  # the client's tools that the dialect left out
 
-    def asked_by(self, **fields: Any) -> Request:
+    def with_caller(self, **fields: Any) -> Request:
         """Fill in these fields, before anything else uses the request; ``body`` must not change."""
         for name, value in fields.items():
             setattr(self, name, value)

@@ -202,11 +202,11 @@ _DATE = (  # in words
 _PATH = r"[^\s\"'`<>)]*"
 # Parts of a prompt that differ between runs of the same agent: ids, times, dates, paths. Grouped by
 # their first character, because most characters of a text begin none of them.
-_OF_HEX_DIGITS = (  # uuid
+_HEXADECIMAL = (  # uuid
     r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
     r"|(?<![0-9A-Za-z])[0-9a-fA-F]{32}(?![0-9A-Za-z])"
 )
-_OF_DIGITS = "|".join(
+_NUMERIC = "|".join(
     (
         rf"\d{{4}}[-/]\d\d?[-/]\d\d?(?:[T ]{_TIME})?",
         r"20\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])"
@@ -221,32 +221,32 @@ _OF_DIGITS = "|".join(
         _DATE,
     )
 )
-_OF_NAMES = (
+_WORDS = (
     rf"(?:{_WEEKDAY},? )?(?:{_TIME}|{_DATE}"
     rf"|{_MONTH} {{1,2}}\d{{1,2}} {_TIME}(?: [A-Z]{{3,4}})? \d{{4}}\b)"  # the format of `date`
 )
 _VOLATILE = re.compile(
-    rf"(?=[0-9a-fA-F])(?:{_OF_HEX_DIGITS})"
-    rf"|(?=\d)(?<!\d)(?:{_OF_DIGITS})"
-    rf"|(?=[ADFJMNOSTW])(?<![A-Za-z])(?:{_OF_NAMES})"
+    rf"(?=[0-9a-fA-F])(?:{_HEXADECIMAL})"
+    rf"|(?=\d)(?<!\d)(?:{_NUMERIC})"
+    rf"|(?=[ADFJMNOSTW])(?<![A-Za-z])(?:{_WORDS})"
     rf"|(?:/private)?/(?:tmp|var/folders|var/tmp|dev/shm|run/user)/{_PATH}"
     rf"|[A-Za-z]:(?:[\\/]+[^\s\\/\"'`<>)]+){{0,8}}?[\\/]+[Tt][Ee]?[Mm][Pp][\\/]+{_PATH}"
 )
-_MAX_STEADIED = 64_000  # characters of a text; the rest counts unchanged
+_MAX_STABILISED = 64_000  # characters of a text; the rest counts unchanged
 _KNOWN_TEXTS = 512
 # The digest of each text without its volatile parts, by the text's hash.
-_steady: Recent[int, bytes] = Recent(_KNOWN_TEXTS)
+_stable_digests: Recent[int, bytes] = Recent(_KNOWN_TEXTS)
 
 
-def _steady_digest(text: str) -> bytes:
+def _stable_digest(text: str) -> bytes:
     """Return a digest of a text without its volatile parts."""
     text_hash = hash(text)
-    steady_digest = _steady.get(text_hash)
-    if steady_digest is None:  # rare, because an agent sends the same prompt every turn
-        steady = _VOLATILE.sub("\0", text[:_MAX_STEADIED]) + text[_MAX_STEADIED:]
-        steady_digest = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        _steady[text_hash] = steady_digest
-    return steady_digest
+    stable_digest = _stable_digests.get(text_hash)
+    if stable_digest is None:  # rare, because an agent sends the same prompt every turn
+        steady = _VOLATILE.sub("\0", text[:_MAX_STABILISED]) + text[_MAX_STABILISED:]
+        stable_digest = blake2b(steady.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        _stable_digests[text_hash] = stable_digest
+    return stable_digest
 
 
 def _derived(messages: Sequence[Any], key: str) -> str:
@@ -255,7 +255,7 @@ def _derived(messages: Sequence[Any], key: str) -> str:
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None
         if role in ("system", "developer", "user"):
-            hasher.update(_steady_digest(text_of(message.get("content"))))
+            hasher.update(_stable_digest(text_of(message.get("content"))))
         if role == "user":
             break
     return hasher.hexdigest()

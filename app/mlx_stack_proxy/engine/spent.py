@@ -13,7 +13,7 @@ ESTIMATE_ERROR = 1.25
 MIN_ROOM = 256  # output tokens to request even if the window is full by estimate
 
 
-class Spent(Struct, frozen=True):
+class TokensUsed(Struct, frozen=True):
     """Tokens of one upstream call."""
 
     prompt: int
@@ -25,7 +25,7 @@ class Spent(Struct, frozen=True):
         return self.prompt + self.output
 
 
-def spent_by(request: Request, reply: Reply, *, count_cached: bool) -> Spent:
+def tokens_used_by(request: Request, reply: Reply, *, count_cached: bool) -> TokensUsed:
     """Return what a call has used: upstream's count, else an estimate of at least one token.
 
     ``count_cached``: also count the prompt tokens that upstream read from its cache.
@@ -34,12 +34,12 @@ def spent_by(request: Request, reply: Reply, *, count_cached: bool) -> Spent:
     if usage is None or not (usage.prompt_tokens or usage.completion_tokens):
         # Each piece of a reply has at least one token.
         output = max(-(-reply.written() // BYTES_PER_OUTPUT_TOKEN), reply.pieces)
-        return Spent(max(request.prompt_tokens, 1), output, estimated=True)
+        return TokensUsed(max(request.prompt_tokens, 1), output, estimated=True)
     cached = 0 if count_cached else min(usage.cached_tokens, usage.prompt_tokens)
     # Pieces that followed the usage: some servers count in the first chunk, or in every chunk.
     later = reply.pieces - reply.counted
     output = usage.completion_tokens + later
-    return Spent(usage.prompt_tokens - cached, output, estimated=later > 0)
+    return TokensUsed(usage.prompt_tokens - cached, output, estimated=later > 0)
 
 
 def fitting(limit: int, window: int, request: Request, *, ours: bool) -> int:
@@ -55,10 +55,10 @@ def fitting(limit: int, window: int, request: Request, *, ours: bool) -> int:
     prompt = request.prompt_tokens
     room = window - prompt
     if ours:
-        room = max(window - careful(prompt), room // 2)
+        room = max(window - cautious_estimate(prompt), room // 2)
     return min(limit, max(room, MIN_ROOM))
 
 
-def careful(prompt: int) -> int:
+def cautious_estimate(prompt: int) -> int:
     """Return an estimate of a prompt's tokens that is rarely too low."""
     return int(prompt * ESTIMATE_ERROR) + TOKENS_OF_TEMPLATE

@@ -150,13 +150,13 @@ class _Connector(aiohttp.TCPConnector):
 
     async def _get(self, key: Any, traces: Any) -> Connection | None:
         while (connection := await super()._get(key, traces)) is not None:
-            if not _has_news(connection):
+            if not _has_unread_data(connection):
                 return connection
             connection.close()
         return None
 
 
-def _has_news(connection: Connection) -> bool:
+def _has_unread_data(connection: Connection) -> bool:
     """Whether an idle connection has data or an end of file that the event loop has not seen."""
     transport = connection.transport
     socket = transport.get_extra_info("socket") if transport is not None else None
@@ -305,7 +305,7 @@ _NO_CONNECTION: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def _unconnected(error: Exception, cause: BaseException) -> str:
+def _connection_problem(error: Exception, cause: BaseException) -> str:
     """Return why there is no connection: server off, no network, a bad name, TLS."""
     for kind, reason in _NO_CONNECTION:
         if isinstance(error, kind) or isinstance(cause, kind):
@@ -321,7 +321,7 @@ def translated(error: Exception) -> UpstreamError:
     # aiohttp keeps its errors; their tracebacks would keep the whole request alive.
     error.__traceback__ = cause.__traceback__ = None
     if isinstance(error, (aiohttp.ClientConnectorError, ConnectionRefusedError)):
-        return UpstreamError(_unconnected(error, cause), unreachable=True)
+        return UpstreamError(_connection_problem(error, cause), unreachable=True)
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return UpstreamError("the connection was closed before an answer came")
     if isinstance(error, aiohttp.ServerTimeoutError):

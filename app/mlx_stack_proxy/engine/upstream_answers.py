@@ -60,14 +60,14 @@ def failure_of_status(
     our_key: bool,
     our_choice: bool,
     needs: frozenset[str],
-    speaks_after_result: bool = False,
+    words_follow_result: bool = False,
 ) -> Failure | InvalidToolCall:
     """Return the failure in an answer of status 300 or above.
 
     ``our_key``: the API key was ours. ``our_choice``: we chose the model. If so, an answer about
     the key or the model is the tier's failure, not the client's. ``needs``: the features that the
     request needs (``tier_view.needs``), one of which the model may lack.
-    ``speaks_after_result``: our words followed a tool result, where a strict chat template
+    ``words_follow_result``: our words followed a tool result, where a strict chat template
     refuses them.
     """
     message = quoted_error(body) or f"status {status}"
@@ -92,7 +92,7 @@ def failure_of_status(
         sentence = _with(status, "LiteLLM refused the API key")
         failure = replace(failure, message=sentence, final=True)
         return failure if our_key else replace(failure, kind="refused", fault="client")
-    return _with_fault(failure, message.lower(), needs, our_choice, speaks_after_result)
+    return _with_fault(failure, message.lower(), needs, our_choice, words_follow_result)
 
 
 def _with_fault(
@@ -100,7 +100,7 @@ def _with_fault(
     message: str,
     needs: frozenset[str],
     our_choice: bool,
-    speaks_after_result: bool,
+    words_follow_result: bool,
 ) -> Failure:
     """Return the failure with who is at fault, by its status and its text in lower case."""
     status = failure.status or 0
@@ -110,7 +110,7 @@ def _with_fault(
     lacks = lacking[0] if lacking and about_abilities else ""
     unknown_model = status == 404 or (status == 400 and UNKNOWN_MODEL.search(message) is not None)
     final = bool(lacks) or unknown_model
-    about_ours = speaks_after_result and not lacks and _is_about_messages(status, message)
+    about_ours = words_follow_result and not lacks and _is_about_messages(status, message)
     client_fault = not our_choice if final else status < 500 and status not in _RETRYABLE
     own = status in (*_ABOUT_ABILITIES, 404) and (place or SERVERS_OWN.search(message) is not None)
     if about_ours and OF_TEMPLATE.search(message):  # otherwise the client may be at fault
@@ -147,11 +147,11 @@ def _is_about_messages(status: int, message: str) -> bool:
 
 
 def completion_in(
-    body: bytes, *, speaks_after_result: bool = False, tools: bool = False
+    body: bytes, *, words_follow_result: bool = False, tools: bool = False
 ) -> dict[str, Any] | Failure | InvalidToolCall:
     """Return the chat completion in an answer of status 200, or the failure in it.
 
-    ``speaks_after_result``: see :func:`failure_of_status`. ``tools``: tools were offered.
+    ``words_follow_result``: see :func:`failure_of_status`. ``tools``: tools were offered.
     """
     try:
         completion, _ = decode(body, huge=True)
@@ -159,7 +159,7 @@ def completion_in(
         return Failure("server_error", "upstream's answer is not JSON", status=200)
     if not isinstance(completion, dict) or not completion.get("choices"):
         message = f"no chat completion, but: {quoted_error(body)}"
-        return failure_inside(message, speaks_after_result=speaks_after_result, tools=tools)
+        return failure_inside(message, words_follow_result=words_follow_result, tools=tools)
     return completion
 
 
@@ -171,11 +171,11 @@ def repetition_inside(error_text: str) -> LoopDetected | None:
 
 
 def failure_inside(
-    error_text: str, *, speaks_after_result: bool = False, tools: bool = False
+    error_text: str, *, words_follow_result: bool = False, tools: bool = False
 ) -> Failure | InvalidToolCall:
     """Return the failure for an error in an answer of status 200.
 
-    ``speaks_after_result``: see :func:`failure_of_status`. ``tools``: tools were offered.
+    ``words_follow_result``: see :func:`failure_of_status`. ``tools``: tools were offered.
     """
     line = _one_line(error_text)
     if tools and OF_REPLY.search(error_text[:MAX_READ].lower()):
@@ -183,7 +183,7 @@ def failure_inside(
     if is_overflow(error_text):
         window = window_in(error_text)
         return Failure("context_overflow", f"the prompt does not fit: {line}", window=window)
-    about_ours = speaks_after_result and OF_TEMPLATE.search(error_text.lower()) is not None
+    about_ours = words_follow_result and OF_TEMPLATE.search(error_text.lower()) is not None
     failure = Failure("server_error", f"an error inside the answer: {line}", status=200)
     return replace(failure, kind="refused", fault="ours") if about_ours else failure
 

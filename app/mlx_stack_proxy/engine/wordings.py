@@ -141,7 +141,7 @@ _CLASS = re.compile(
     r"(?:[a-z_]{1,40}\.){0,5}([A-Z][A-Za-z]{1,40}(?:Error|Exception|Timeout))(?::| -) ?"
 )
 # LiteLLM's classes that only repeat the status.
-_OF_STATUS = re.compile(
+_STATUS_CLASS = re.compile(
     r"(?:API|Api|InternalServer|BadRequest|ServiceUnavailable|BadGateway|OpenAI|Openai|HTTP)\w*"
 )
 _IDENTIFIER = re.compile(r"(?=.{1,60}\Z)[a-z]+(?:_[a-z]+){1,5}", re.S)
@@ -175,7 +175,7 @@ def _class_before(text: str) -> str:
     before = _BEFORE.match(text)
     end, name = before.end() if before else 0, ""
     while match := _CLASS.match(text, end):
-        name = name if _OF_STATUS.fullmatch(match[1]) else match[1]
+        name = name if _STATUS_CLASS.fullmatch(match[1]) else match[1]
         end = match.end()
     return name
 

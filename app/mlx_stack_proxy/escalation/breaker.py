@@ -46,7 +46,7 @@ class Breakers:
         self._answered: set[str] = set()  # tiers that have answered in this process
         # Tiers of these that have failed at most once since then and aren't degraded.
         self.proven: frozenset[str] = frozenset()
-        self._forgiven: set[str] = set()  # recovered, but not answered since (`answers_again`)
+        self._restarted: set[str] = set()  # recovered, but not answered since (`answers_again`)
 
     def adapt(self, settings: DegradeSettings) -> None:
         """Use new settings from now on; a degraded tier keeps its cool-down."""
@@ -81,9 +81,9 @@ class Breakers:
         dies at each call is not better after a restart.
         """
         health = self.health.get(tier)
-        if health is None or not health.degraded or tier in self._forgiven:
+        if health is None or not health.degraded or tier in self._restarted:
             return False
-        self._forgiven.add(tier)
+        self._restarted.add(tier)
         self.health[tier] = replace(health, degraded_until=now)
         return True
 
@@ -130,7 +130,7 @@ class Breakers:
         if tier in self._answered and tier not in self.health:  # the usual case
             return False
         self._answered.add(tier)
-        self._forgiven.discard(tier)
+        self._restarted.discard(tier)
         old = self.health.pop(tier, None)
         self._renew_proven()
         if old is None or not old.degraded:

@@ -29,14 +29,14 @@ class LearnedLimits:
     def __init__(self) -> None:
         self._windows: dict[str, tuple[int, float]] = {}  # by tier: tokens and expiry
         self._lacks: dict[tuple[str, str], float] = {}  # by tier and feature: expiry
-        self._obey: set[str] = set()  # tiers whose last guided reply obeyed its schema
-        self._refuse: dict[str, float] = {}  # by tier that refused or disobeyed a schema: expiry
+        self._obedient: set[str] = set()  # tiers whose last guided reply obeyed its schema
+        self._refused: dict[str, float] = {}  # by tier that refused or disobeyed a schema: expiry
         self._strict: dict[str, float] = {}  # by tier: expiry
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing has been learned, including what has expired."""
-        return not (self._windows or self._lacks or self._obey or self._refuse or self._strict)
+        return not (self._windows or self._lacks or self._obedient or self._refused or self._strict)
 
     def take(
         self, tier: str, failure: Failure, request: Request, now: float, output: int = 0
@@ -46,7 +46,7 @@ class LearnedLimits:
         ``output``: tokens that the call requested; many servers count them, too.
         """
         until = now + FORGET_SECONDS
-        window = _taught(failure, request, output)
+        window = _window_from(failure, request, output)
         if window is not None:
             known_window = self.windows(now).get(tier, window)
             self._windows[tier] = (min(window, known_window), until)
@@ -58,15 +58,15 @@ class LearnedLimits:
     def take_guided(self, tier: str, result: Guided, now: float) -> None:
         """Learn from the result of a guided call."""
         if result == "obeyed":
-            self._obey.add(tier)
+            self._obedient.add(tier)
         elif result in ("disregarded", "refused"):
-            self._obey.discard(tier)
-            self._refuse[tier] = now + FORGET_SECONDS
+            self._obedient.discard(tier)
+            self._refused[tier] = now + FORGET_SECONDS
 
     def guided(self, now: float) -> Mapping[str, bool]:
         """Return for each tier whether it obeys a schema; unknown tiers are absent."""
-        refuse = [tier for tier, until in self._refuse.items() if _lasts(until, now)]
-        return dict.fromkeys(self._obey, True) | dict.fromkeys(refuse, False)
+        refuse = [tier for tier, until in self._refused.items() if _lasts(until, now)]
+        return dict.fromkeys(self._obedient, True) | dict.fromkeys(refuse, False)
 
     def take_strict(self, tier: str, now: float) -> None:
         """Learn that a tier accepted strictly placed messages after refusing the original ones."""
@@ -90,7 +90,7 @@ class LearnedLimits:
         return by_tier
 
 
-def _taught(failure: Failure, request: Request, output: int) -> int | None:
+def _window_from(failure: Failure, request: Request, output: int) -> int | None:
     """Return the window that an overflow teaches, or None.
 
     An error's text may quote this client, and must not close a tier to others. So a number in it

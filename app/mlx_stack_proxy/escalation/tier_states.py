@@ -40,7 +40,7 @@ class TierStates:
         self._clock = clock
         self._breakers = Breakers(settings.reliability.escalation.degrade)
         self._learned = LearnedLimits()
-        self._all_well = TierView()  # the view while no tier fails or has taught anything
+        self._healthy_view = TierView()  # the view while no tier fails or has taught anything
 
     def adapt(self, settings: Settings) -> None:
         """Use other tiers and rules from now on; a tier's state stays under its name."""
@@ -58,9 +58,9 @@ class TierStates:
         """Return the current states, for the ladder's rules."""
         if not self._breakers.health and self._learned.is_empty:  # the usual case
             proven = self._breakers.proven
-            if self._all_well.proven is not proven:
-                self._all_well = TierView(proven=proven)
-            return self._all_well
+            if self._healthy_view.proven is not proven:
+                self._healthy_view = TierView(proven=proven)
+            return self._healthy_view
         now = self._clock()
         return TierView(
             self._breakers.passed_over(now),

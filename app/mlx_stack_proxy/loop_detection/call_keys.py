@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from ..tool_validation.tools import tool_set
-from ..wire.blocks import walked
+from ..wire.blocks import dumped_leniently
 
 _LONG = 19  # digits; a longer integer may exceed the 64 bits that orjson preserves
 _LONG_NUMBER: Final = re.compile(rf"\d{{{_LONG}}}")
@@ -127,4 +127,4 @@ def _canonical(value: Any) -> bytes:
     try:
         return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
     except (TypeError, ValueError):
-        return walked(value)
+        return dumped_leniently(value)

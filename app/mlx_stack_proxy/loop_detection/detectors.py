@@ -19,7 +19,7 @@ from ..settings import LoopDetectionSettings, ToolFrequencySettings
 from ..wire.reply import ChoiceReply
 from . import repetition
 from .call_keys import digest
-from .finding import Finding, Look, listed, tools_of
+from .finding import DetectorView, Finding, listed, tools_of
 from .history import History
 from .turns import Turn
 
@@ -35,15 +35,15 @@ def _pattern(what: object) -> str:
 # The same set of calls
 
 
-def identical_calls(look: Look) -> Finding | None:
-    if (section := look.rules.identical_calls) is None:
+def identical_calls(view: DetectorView) -> Finding | None:
+    if (section := view.rules.identical_calls) is None:
         return None
-    window = list(islice(_sets(look), section.window - look.foreseen))
-    if not window or (not look.foreseen and window[0][0] is not look.history.turns[-1]):
+    window = list(islice(_sets(view), section.window - view.foreseen))
+    if not window or (not view.foreseen and window[0][0] is not view.history.turns[-1]):
         return None
     counts = Counter([calls for _, calls in window])
-    calls = max(counts, key=counts.__getitem__) if look.foreseen else window[0][1]
-    if counts[calls] + look.foreseen < look.limit(section.warn, section.hard):
+    calls = max(counts, key=counts.__getitem__) if view.foreseen else window[0][1]
+    if counts[calls] + view.foreseen < view.limit(section.warn, section.hard):
         return None
     tools = list(dict.fromkeys([name for name, _ in calls]))
     return Finding(
@@ -53,15 +53,15 @@ def identical_calls(look: Look) -> Finding | None:
         _pattern(calls),
         f"The same call of {listed(tools)} came up {counts[calls]} times. Use the result it had, "
         "take a different step, or finish.",
-        look.places([turn for turn, made in reversed(window) if made == calls]),
+        view.places([turn for turn, made in reversed(window) if made == calls]),
     )
 
 
-def _sets(look: Look) -> Iterator[tuple[Turn, tuple[tuple[str, int], ...]]]:
+def _sets(view: DetectorView) -> Iterator[tuple[Turn, tuple[tuple[str, int], ...]]]:
     """Yield the task's turns with calls, each with the part that is compared, the newest first."""
-    section, exempt = look.rules.identical_calls, look.rules.exempt_tools
+    section, exempt = view.rules.identical_calls, view.rules.exempt_tools
     salient = section is not None and section.key == "salient"
-    for turn in reversed(look.history.task):
+    for turn in reversed(view.history.task):
         calls = [call for call in turn.calls if call.name not in exempt]
         keys = [(call.name, (salient and call.salient) or call.key) for call in calls]
         if keys:
@@ -71,19 +71,19 @@ def _sets(look: Look) -> Iterator[tuple[Turn, tuple[tuple[str, int], ...]]]:
 # Tools' names in a cycle
 
 
-def name_cycle(look: Look) -> Finding | None:
-    if (section := look.rules.name_cycle) is None or not look.history.task:
+def name_cycle(view: DetectorView) -> Finding | None:
+    if (section := view.rules.name_cycle) is None or not view.history.task:
         return None
-    limit = look.limit(section.warn, section.hard)
-    calls = list(islice(_calls(look), section.max_length * limit))
+    limit = view.limit(section.warn, section.hard)
+    calls = list(islice(_calls(view), section.max_length * limit))
     names = [name for name, _ in calls]
-    if not look.foreseen and (not calls or calls[0][1] is not look.history.turns[-1]):
+    if not view.foreseen and (not calls or calls[0][1] is not view.history.turns[-1]):
         return None
     for period in range(section.min_length, section.max_length + 1):
         cycle, count = names[:period], period
         while count < len(names) and names[count] == names[count - period]:
             count += 1
-        if len(set(cycle)) > 1 and count + look.foreseen >= period * limit:
+        if len(set(cycle)) > 1 and count + view.foreseen >= period * limit:
             return Finding(
                 "name_cycle",
                 count // period,
@@ -91,29 +91,29 @@ def name_cycle(look: Look) -> Finding | None:
                 _pattern(sorted(cycle)),
                 f"The last {count} tool calls repeat one cycle: {listed(cycle[::-1], ' → ')}. Use "
                 "what they brought, take a different step, or finish.",
-                look.places(dict.fromkeys([turn for _, turn in reversed(calls[:count])])),
+                view.places(dict.fromkeys([turn for _, turn in reversed(calls[:count])])),
             )
     return None
 
 
-def _calls(look: Look) -> Iterator[tuple[str, Turn]]:
+def _calls(view: DetectorView) -> Iterator[tuple[str, Turn]]:
     """Yield the name and the turn of each call of the task, the newest first."""
-    for turn in reversed(look.history.task):
+    for turn in reversed(view.history.task):
         for call in reversed(turn.calls):
-            if call.name not in look.rules.exempt_tools:
+            if call.name not in view.rules.exempt_tools:
                 yield call.name, turn
 
 
 # One tool very often
 
 
-def tool_frequency(look: Look) -> Finding | None:
-    section, task = look.rules.tool_frequency, look.history.task
+def tool_frequency(view: DetectorView) -> Finding | None:
+    section, task = view.rules.tool_frequency, view.history.task
     if section is None or not task:
         return None
-    counts = Counter([name for name, _ in _calls(look)])
-    for tool in counts if look.foreseen else tools_of(task[-1:]):
-        if counts[tool] + look.foreseen >= look.limit(*_of_tool(section, tool)):
+    counts = Counter([name for name, _ in _calls(view)])
+    for tool in counts if view.foreseen else tools_of(task[-1:]):
+        if counts[tool] + view.foreseen >= view.limit(*_tool_limits(section, tool)):
             return Finding(
                 "tool_frequency",
                 counts[tool],
@@ -126,7 +126,7 @@ def tool_frequency(look: Look) -> Finding | None:
     return None
 
 
-def _of_tool(section: ToolFrequencySettings, tool: str) -> tuple[int, int]:
+def _tool_limits(section: ToolFrequencySettings, tool: str) -> tuple[int, int]:
     """Return how many calls of a tool give a hint, and how many break."""
     own = section.overrides.get(tool)
     warn, hard = (own.warn, own.hard) if own is not None else (None, None)
@@ -168,14 +168,14 @@ def reply_digest(
     return None if is_short or in_format else likeness.digest(choice.text)
 
 
-def similar_replies(look: Look) -> Finding | None:
-    if (section := look.rules.similar_replies) is None:
+def similar_replies(view: DetectorView) -> Finding | None:
+    if (section := view.rules.similar_replies) is None:
         return None
-    window, least = look.history.replies[-section.window :], section.similarity
-    for newest in window[-_LAST_REPLIES if look.foreseen else -1 :]:
+    window, least = view.history.replies[-section.window :], section.similarity
+    for newest in window[-_LAST_REPLIES if view.foreseen else -1 :]:
         same = [one for one in window if alike(one, newest, least) >= least]
         warn, hard = max(2, section.threshold - 1), section.threshold
-        if len(same) + look.foreseen >= look.limit(warn, hard):
+        if len(same) + view.foreseen >= view.limit(warn, hard):
             return Finding(
                 "similar_replies",
                 len(same),
@@ -191,18 +191,18 @@ def similar_replies(look: Look) -> Finding | None:
 # Calls that bring nothing new
 
 
-def no_progress(look: Look) -> Finding | None:
+def no_progress(view: DetectorView) -> Finding | None:
     """Return the run of calls without progress at the history's end, if it is too long.
 
     A result is progress if the same tool hasn't returned it before in this task; the call's own
     arguments are removed from it first. A reply without a call breaks nothing.
     """
-    history, section = look.history, look.rules.no_progress
-    run = list(without_news(look))
-    calls = (run[-1][1] if run else 0) + (look.judging or look.foreseen)
-    if not run or calls < look.limit(section.warn, section.hard):
+    history, section = view.history, view.rules.no_progress
+    run = list(without_news(view))
+    calls = (run[-1][1] if run else 0) + (view.judging or view.foreseen)
+    if not run or calls < view.limit(section.warn, section.hard):
         return None
-    if look.judging and not history.turns[-1].acts:
+    if view.judging and not history.turns[-1].acts:
         return None
     newest, first = run[0][0], history.task[0].place
     return Finding(
@@ -216,14 +216,14 @@ def no_progress(look: Look) -> Finding | None:
     )
 
 
-def without_news(look: Look) -> Iterator[tuple[Turn, int]]:
+def without_news(view: DetectorView) -> Iterator[tuple[Turn, int]]:
     """Yield the turns whose calls brought nothing new, with the calls so far, the newest first."""
-    turns, calls = look.history.turns, 0
-    inputs = None if look.judging else look.history.pending
-    for position in range(len(turns) - 1, look.history.task_start - 1, -1):
+    turns, calls = view.history.turns, 0
+    inputs = None if view.judging else view.history.pending
+    for position in range(len(turns) - 1, view.history.task_start - 1, -1):
         turn = turns[position]
         if inputs is not None:
-            if inputs.interjected or look.is_exempt(turn):
+            if inputs.interjected or view.is_exempt(turn):
                 return
             if inputs.old:
                 calls += inputs.old
@@ -235,7 +235,7 @@ def without_news(look: Look) -> Iterator[tuple[Turn, int]]:
 
 # By their names in docs/loops.md. Each row can be removed by itself. The first detector that finds
 # a loop acts; once its hint is given, the later ones ignore that turn.
-DETECTORS: dict[str, Callable[[Look], Finding | None]] = {
+DETECTORS: dict[str, Callable[[DetectorView], Finding | None]] = {
     "identical_calls": identical_calls,
     "name_cycle": name_cycle,
     "similar_replies": similar_replies,
@@ -248,8 +248,8 @@ DETECTORS: dict[str, Callable[[Look], Finding | None]] = {
 
 def findings(history: History, rules: LoopDetectionSettings) -> Iterator[Finding]:
     """Yield the loops that the newest turn is part of, at most one per detector."""
-    look = Look(history, rules)
-    return filter(None, (find(look) for find in DETECTORS.values()))
+    view = DetectorView(history, rules)
+    return filter(None, (find(view) for find in DETECTORS.values()))
 
 
 def breaks(
@@ -265,5 +265,5 @@ def breaks(
 
 def could_break(history: History, rules: LoopDetectionSettings) -> bool:
     """Whether the next reply, with at most one call, may close a loop that has to be broken."""
-    look = Look(history, rules, foreseen=True)
-    return any(find(look) is not None for find in DETECTORS.values())
+    view = DetectorView(history, rules, foreseen=True)
+    return any(find(view) is not None for find in DETECTORS.values())

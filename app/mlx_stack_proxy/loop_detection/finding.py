@@ -66,7 +66,7 @@ class Finding(Struct, frozen=True):
         )
 
 
-class Look(Struct, frozen=True):
+class DetectorView(Struct, frozen=True):
     """A history as a detector sees it.
 
     If the newest turn is a reply that is being judged, the limit is the one for a break; else the

@@ -22,10 +22,10 @@ from ..wire.delta import text_of
 from .call_keys import CallKey
 from .turns import (
     NOTHING_YET,
-    Brought,
     InputMessage,
     Inputs,
     Output,
+    ResultKey,
     Turn,
     input_message_of,
     inputs_of,
@@ -138,7 +138,7 @@ class History:
 
     def __init__(self) -> None:
         self.turns: list[Turn] = []  # oldest first
-        self.pending: Inputs = NOTHING_YET  # the input after them, once `up_to_now` has read it
+        self.pending: Inputs = NOTHING_YET  # the input after them, set by `with_pending_input`
         self.place = 0  # identifies the transcript so far, including the pending input
         # The first turn of the current task; one past the end if the task has no turn yet.
         self.task_start = 0
@@ -149,7 +149,7 @@ class History:
         self._user_with_results: bool | None = None
         self._output: Output | None = None  # the last assistant message
         self._input_messages: list[InputMessage] = []  # the messages since then
-        self._brought: set[Brought] = set()  # what calls have returned in the current task
+        self._results: set[ResultKey] = set()  # what calls have returned in the current task
         self._opening = ""  # the text of the last message before the assistant's first
         self._earlier: History | None = None  # the one that was weighed before, until this one is
         self._parts: dict[int, int] = {}
@@ -172,7 +172,7 @@ class History:
         other.turns, other._repeats = self.turns[:], None
         return other
 
-    def and_more(
+    def extended_by(
         self,
         messages: Sequence[Mapping[str, Any]],
         seen: SeenTurns,
@@ -183,7 +183,7 @@ class History:
         """Return this history extended by the next messages."""
         other = self._copy()
         other._earlier = self._earlier or self
-        other._input_messages, other._brought = self._input_messages[:], self._brought.copy()
+        other._input_messages, other._results = self._input_messages[:], self._results.copy()
         for message in messages:
             if message.get("role") == "assistant":
                 other._take(output_of(message, salient=salient), seen)
@@ -194,7 +194,7 @@ class History:
                     other._opening = text_of(message.get("content"))[:MAX_TEXT]
         return other
 
-    def up_to_now(self, seen: SeenTurns) -> History:
+    def with_pending_input(self, seen: SeenTurns) -> History:
         """Return this history with the last messages as its pending input."""
         other = self._copy()
         if self._output is None:
@@ -210,7 +210,7 @@ class History:
             other.task_start = len(other.turns)
         return other
 
-    def closed_by(
+    def with_reply(
         self, text: str, calls: Iterable[CallKey], digest: Digest | None = None
     ) -> History:
         """Return this history with a reply as its newest turn. ``digest``: the text's, if any."""
@@ -242,8 +242,8 @@ class History:
             self._user_with_results = inputs.user
         if inputs.starts_task:
             self.task_start = len(self.turns)
-            self._brought.clear()
-        self._brought.update(inputs.brought)
+            self._results.clear()
+        self._results.update(inputs.brought)
         self._has_acted = bool(reply.calls) or (self._has_acted and not inputs.starts_task)
         self.turns.append(reply.turn(inputs, self.turns[-1] if self.turns else None))
         self._output, self._input_messages = reply, []
@@ -253,7 +253,7 @@ class History:
         if turns:
             self.turns, self.task_start = turns, _task_start(turns)
             self._has_acted = any(turn.calls for turn in self.task)
-            self._brought = {brought for turn in self.task for brought in turn.inputs.brought}
+            self._results = {brought for turn in self.task for brought in turn.inputs.brought}
             self._user_with_results = False
 
     def _first_inputs(self, seen: SeenTurns) -> Inputs:
@@ -263,7 +263,7 @@ class History:
 
     def _inputs(self) -> Inputs:
         """Return the messages since the last assistant message."""
-        inputs = inputs_of(self._output, self._input_messages, self._brought)
+        inputs = inputs_of(self._output, self._input_messages, self._results)
         if all(message.call_id is not None for message in self._input_messages):
             return inputs
         interjected = any(inputs.results) and self._user_with_results is False
@@ -290,7 +290,7 @@ class History:
                 texts += [*self._output.ids, *itertools.chain(*self._output.values)]
             size = sum([turn.bytes for turn in self.turns[len(earlier.turns) :]])
             size += len(self._input_messages) * _INPUT_BYTES + sum(map(len, texts))
-            size += sum(map(getsizeof, (self.turns, self._input_messages, self._brought)))
+            size += sum(map(getsizeof, (self.turns, self._input_messages, self._results)))
             self._parts = {**earlier.parts(), next(_PART_NAMES): size}
             self._earlier = None
         return self._parts

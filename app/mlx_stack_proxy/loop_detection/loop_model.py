@@ -146,7 +146,7 @@ def to_finding(
     )
 
 
-def ends_it(history: History) -> bool:
+def ends_task(history: History) -> bool:
     """Whether the newest turn, a reply without calls after a turn with calls, ends the task."""
     turns = history.turns
     return len(turns) > 1 and not turns[-1].calls and bool(turns[-2].calls)

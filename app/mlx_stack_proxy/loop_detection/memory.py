@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from ..engine.exchange import SessionStart
 from ..engine.session_id import DIGITS, busiest_key
 from ..recent import Recent
-from ..wire.blocks import BLOCK, Blocks, Known, dumped
+from ..wire.blocks import BLOCK, Blocks, PrefixCache, dumped
 from .finding import Finding, NoteKey
 from .history import History, SeenTurns
 from .turns import Turn
@@ -61,11 +61,11 @@ class SessionMemory:
     notes: Recent[NoteKey, int] = field(default_factory=lambda: Recent(3 * 256))
     tasks: Recent[int, TaskNotes] = field(default_factory=Recent)
     seen: SeenTurns = field(default_factory=SeenTurns)
-    known: Known[History] = field(default_factory=lambda: Known(MAX_READINGS))
+    known: PrefixCache[History] = field(default_factory=lambda: PrefixCache(MAX_READINGS))
     bytes: int = _BYTES  # approximate size
     _newest: _Newest = field(default_factory=_Newest)
     _weighed: History | None = None  # the newest reading at the last weighing
-    _of_readings: int = 0  # bytes
+    _readings_bytes: int = 0  # bytes
 
     def read(
         self, blocks: Blocks, failed: Collection[str] = (), *, salient: bool = False
@@ -77,7 +77,7 @@ class SessionMemory:
         seen, newest = self.seen, self._newest
 
         def go_on(earlier: History, more: Sequence[Any]) -> History:
-            return earlier.and_more(more, seen, failed, salient=salient)
+            return earlier.extended_by(more, seen, failed, salient=salient)
 
         name = blocks.names[-1] if blocks.names else -len(blocks.head) - 1
         rest = blocks.messages[len(blocks.names) * BLOCK :]
@@ -92,15 +92,15 @@ class SessionMemory:
             parts: dict[int, int] = {}
             for reading in readings:
                 parts |= reading.parts()
-            self._weighed, self._of_readings = readings[-1], sum(parts.values())
+            self._weighed, self._readings_bytes = readings[-1], sum(parts.values())
         own = len(written) + len(rest) * _MESSAGE_BYTES
-        self.bytes = _BYTES + seen.bytes + self._of_readings + own
-        return history.up_to_now(seen)
+        self.bytes = _BYTES + seen.bytes + self._readings_bytes + own
+        return history.with_pending_input(seen)
 
     def forget_transcripts(self) -> None:
         """Forget what was read and seen; notes about turns stay."""
-        self.seen, self.known = SeenTurns(), Known(MAX_READINGS)
-        self.bytes, self._newest, self._weighed, self._of_readings = _BYTES, _Newest(), None, 0
+        self.seen, self.known = SeenTurns(), PrefixCache(MAX_READINGS)
+        self.bytes, self._newest, self._weighed, self._readings_bytes = _BYTES, _Newest(), None, 0
 
     def start_over(self) -> None:
         """Forget the notes about turns, because the same script runs again."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from ..settings import LoopDetectionSettings
 from .call_keys import digest
-from .finding import Finding, Look, listed, tools_of
+from .finding import DetectorView, Finding, listed, tools_of
 from .turns import Turn
 
 # Turns of a lap. Recorded cycles have few tools; three laps of 16 turns are 48 turns without news.
@@ -25,74 +25,74 @@ _SHARE: Final = 20
 _Key = tuple[int, int | None]  # a turn's action and result; None: a reply that is being judged
 
 
-def same_results(look: Look) -> Finding | None:
-    return _repetition(look, "digest", 1)
+def same_results(view: DetectorView) -> Finding | None:
+    return _repetition(view, "digest", 1)
 
 
-def same_but_for_numbers(look: Look) -> Finding | None:
+def same_but_for_numbers(view: DetectorView) -> Finding | None:
     """Find turns whose results differ in numbers only, which may be a poll that makes progress."""
-    return _repetition(look, "shape", NUMBERS)
+    return _repetition(view, "shape", NUMBERS)
 
 
-def _repetition(look: Look, compared: str, patience: int) -> Finding | None:
+def _repetition(view: DetectorView, compared: str, patience: int) -> Finding | None:
     """Return the cycle of the newest turns, if it has too many laps.
 
     ``compared``: the digest of `Inputs` that has to be equal. ``patience``: a factor on the
     settings' laps.
     """
-    history, rules = look.history, look.rules
+    history, rules = view.history, view.rules
     # After the user has spoken, the effect is not known yet.
     if not history.repeats or history.pending.interjected:
         return None
     turns = history.task
-    if look.judging and not _goes_on(look, turns[-1]):
+    if view.judging and not _goes_on(view, turns[-1]):
         return None
-    keys, start = _run(look, turns, compared)
+    keys, start = _run(view, turns, compared)
     tools = tools_of(turns[start:])
-    warn = _of_tools(tools, rules, "warn_threshold", rules.warn_threshold)
-    hard = _of_tools(tools, rules, "duplicate_threshold", rules.duplicate_threshold)
-    laps = patience * look.limit(warn, hard)
+    warn = _limit_of(tools, rules, "warn_threshold", rules.warn_threshold)
+    hard = _limit_of(tools, rules, "duplicate_threshold", rules.duplicate_threshold)
+    laps = patience * view.limit(warn, hard)
     for period in range(1, min(MAX_PERIOD, start) + 1):
         length = _matching(keys, period, len(keys) - start)
-        if length and length + look.foreseen > (laps - 1) * period:
-            circle = turns[len(keys) - length :]
+        if length and length + view.foreseen > (laps - 1) * period:
+            cycle = turns[len(keys) - length :]
             break
     else:
         return None
     # The first lap, in which everything was new, counts only once the agent has acted.
-    laps = -(-length // period) if look.judging else length // period + 1
-    actions = sorted({turn.action for turn in circle})
+    laps = -(-length // period) if view.judging else length // period + 1
+    actions = sorted({turn.action for turn in cycle})
     return Finding(
         "repetition",
         laps,
-        next(iter(tools_of(circle)), ""),
+        next(iter(tools_of(cycle)), ""),
         f"{digest(*map(str, actions)):016x}",
-        _hint(tools_of(circle), period, "twice" if laps == 2 else f"{laps} times"),
-        look.places(circle),
+        _hint(tools_of(cycle), period, "twice" if laps == 2 else f"{laps} times"),
+        view.places(cycle),
         certain=patience == 1,
         confirmable=True,
         length=length,
     )
 
 
-def _run(look: Look, turns: Sequence[Turn], compared: str) -> tuple[list[_Key], int]:
+def _run(view: DetectorView, turns: Sequence[Turn], compared: str) -> tuple[list[_Key], int]:
     """Return the turns' keys, and the first turn from which on all turns repeat."""
-    inputs = [*[turn.inputs for turn in turns[1:]], look.history.pending]
-    results = [getattr(came, compared) for came in inputs]
+    inputs = [*[turn.inputs for turn in turns[1:]], view.history.pending]
+    results = [getattr(one, compared) for one in inputs]
     start = len(turns)
-    if look.judging:
+    if view.judging:
         results[-1], start = None, start - 1
     keys = [(turn.action, result) for turn, result in zip(turns, results, strict=True)]
     first_indexes: dict[_Key, int] = {}
     for index, key in enumerate(keys):
         first_indexes.setdefault(key, index)
-    while start and _goes_on(look, turns[start - 1]) and first_indexes[keys[start - 1]] < start - 1:
+    while start and _goes_on(view, turns[start - 1]) and first_indexes[keys[start - 1]] < start - 1:
         start -= 1
     return keys, start
 
 
-def _goes_on(look: Look, turn: Turn) -> bool:
-    return not turn.inputs.interjected and not look.is_exempt(turn)
+def _goes_on(view: DetectorView, turn: Turn) -> bool:
+    return not turn.inputs.interjected and not view.is_exempt(turn)
 
 
 def _matching(keys: Sequence[_Key], period: int, limit: int) -> int:
@@ -126,10 +126,10 @@ def _hint(tools: list[str], period: int, times: str) -> str:
 
 def identical_hard(tools: Iterable[str], rules: LoopDetectionSettings) -> int:
     """Return from how many equal calls with equal results on a second tier can't confirm them."""
-    return _of_tools(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
+    return _limit_of(tools, rules, "identical_hard", rules.tool_calls.identical_hard)
 
 
-def _of_tools(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
+def _limit_of(tools: Iterable[str], rules: LoopDetectionSettings, name: str, common: int) -> int:
     """Return the highest limit of a run that calls these tools.
 
     A tool's own limit replaces the common one.
@@ -139,7 +139,7 @@ def _of_tools(tools: Iterable[str], rules: LoopDetectionSettings, name: str, com
     return max([common if limit is None else limit for limit in limits], default=common)
 
 
-def made_again(look: Look, argument_chars: int) -> Finding | None:
+def repeated_call(view: DetectorView, argument_chars: int) -> Finding | None:
     """Return a finding if the newest turn repeats the last turn's calls, which all have results.
 
     The model may be waiting or lost. A hint that says so mostly misleads a weak model; a stronger
@@ -149,20 +149,20 @@ def made_again(look: Look, argument_chars: int) -> Finding | None:
     returned a long page, because the next page may follow. ``argument_chars``: characters of the
     calls' arguments.
     """
-    turns = look.history.turns
-    if not look.rules.second_opinion or len(turns) < 2:
+    turns = view.history.turns
+    if not view.rules.second_opinion or len(turns) < 2:
         return None
     newest = turns[-1]
-    came, calls = newest.inputs, newest.calls
-    results = [result for result in came.results if result is not None]
-    if came.user or not results or len(results) < len(came.results):
+    inputs, calls = newest.inputs, newest.calls
+    results = [result for result in inputs.results if result is not None]
+    if inputs.user or not results or len(results) < len(inputs.results):
         return None
     run = list(takewhile(lambda turn: turn.calls == calls, reversed(turns[:-1])))
-    if not calls or not run or look.is_exempt(newest):
+    if not calls or not run or view.is_exempt(newest):
         return None
     if sum([result.size for result in results]) > max(_PAGE, _SHARE * argument_chars):
         return None
-    if any(turn.inputs.results != came.results for turn in run[:-1]):
+    if any(turn.inputs.results != inputs.results for turn in run[:-1]):
         return None
     places = tuple([turn.place for turn in reversed(run)])
     return Finding("repetition", 2, calls[0].name, newest.pattern, "", places)

@@ -24,7 +24,7 @@ from ..wire.delta import Delta
 from ..wire.reply import ChoiceReply, Reply
 from . import call_keys, detectors, loop_model, repetition
 from .call_keys import CallKey
-from .finding import Finding, Look, replace_by_notice
+from .finding import DetectorView, Finding, replace_by_notice
 from .generation.reply_watch import REPEATED_CALLS, ReplyWatch
 from .history import History
 from .memory import SessionMemory, Sessions, TaskNotes
@@ -172,8 +172,8 @@ class _LoopState(ReplyWatch):
             self.remarks.reply_digest = digest.dumped() if digest is not None else ""
             if not choice.tool_calls and not self._follows:
                 continue
-            calls = [self._as_in_history(tool_call) for tool_call in choice.tool_calls]
-            new_history = self._history.closed_by(choice.text, calls, digest)
+            calls = [self._key_as_in_history(tool_call) for tool_call in choice.tool_calls]
+            new_history = self._history.with_reply(choice.text, calls, digest)
             self._remember(choice, calls, new_history)
             second_opinion_on = self._exchange.second_opinion_on
             if isinstance(second_opinion_on, LoopDetected):  # whether the second tier agrees
@@ -236,7 +236,7 @@ class _LoopState(ReplyWatch):
 
     # The break
 
-    def _as_in_history(self, call: Call) -> CallKey:
+    def _key_as_in_history(self, call: Call) -> CallKey:
         """Return the call's key, with schema defaults if the history has them (Claude Code)."""
         if turns := self._history.turns:
             filled = call_keys.filled(call.name, call.arguments, self._exchange.request.tools)
@@ -260,7 +260,7 @@ class _LoopState(ReplyWatch):
         escalates = self._reports or self._rules.on_break == "escalate"
         uncertain = escalates and not isinstance(self._exchange.model_failure, LoopDetected)
         finding = detectors.breaks(new_history, self._rules, uncertain=uncertain)
-        if finding is None and not loop_model.ends_it(new_history):
+        if finding is None and not loop_model.ends_task(new_history):
             finding = self._model_finding
         return finding
 
@@ -293,7 +293,7 @@ class _LoopState(ReplyWatch):
         """
         notes, newest = self._memory.notes, new_history.turns[-1]
         argument_chars = sum([len(call.arguments) for call in choice.tool_calls])
-        finding = repetition.made_again(Look(new_history, self._rules), argument_chars)
+        finding = repetition.repeated_call(DetectorView(new_history, self._rules), argument_chars)
         asks = self._exchange.second_opinion_on is None
         if finding is not None and (
             not asks or notes.find_and_refresh(finding.keys("question")) is None
@@ -310,7 +310,7 @@ class _LoopState(ReplyWatch):
 
     def _question_calls(self) -> int | None:
         """Return how many calls have brought nothing new, if another tier is to be asked now."""
-        run = list(detectors.without_news(Look(self._history, self._rules)))
+        run = list(detectors.without_news(DetectorView(self._history, self._rules)))
         if not run or run[-1][1] < self._rules.no_progress.ask:
             return None
         notes = self._memory.notes

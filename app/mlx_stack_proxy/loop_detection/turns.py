@@ -27,7 +27,7 @@ from .texts import (
 MAX_CALLS: Final = 128  # calls of a message that a turn holds; its action covers all of them
 MAX_ARGUMENTS: Final = 4_096  # characters; longer arguments are not searched for in their result
 Values = Sequence[str]  # argument values of a call, which its result may quote
-Brought = tuple[str, int]
+ResultKey = tuple[str, int]
 _BYTES: Final = 300  # the approximate size of a turn, or of its inputs, without parts
 _PART_BYTES: Final = 150  # the approximate size of a call, a result, or a result's news
 
@@ -52,7 +52,7 @@ class Inputs(Struct, frozen=True):
     interjected: bool = False  # the user speaks next to these results, unlike the previous ones
     # The results, each as the tool's name ("": a command in a text) and a digest of the result
     # without the call's own arguments.
-    brought: tuple[Brought, ...] = ()
+    brought: tuple[ResultKey, ...] = ()
     old: int = 0  # how many trailing ones had occurred before in this task
     fresh: bool = True  # one of them is new or missing
 
@@ -204,7 +204,7 @@ def input_message_of(
 
 
 def inputs_of(
-    output: Output | None, messages: Sequence[InputMessage], before: Collection[Brought]
+    output: Output | None, messages: Sequence[InputMessage], before: Collection[ResultKey]
 ) -> Inputs:
     """Combine the messages that followed an assistant message.
 
@@ -220,7 +220,7 @@ def inputs_of(
         else:
             others.append(message)
     compared = results if any(results) else [message.result for message in others]
-    brought: list[Brought] = []
+    brought: list[ResultKey] = []
     if output is not None and output.calls:
         rows = zip(output.calls, results, news, strict=True)
         brought = [(call.name, digest) for call, result, digest in rows if result is not None]
@@ -237,7 +237,7 @@ def inputs_of(
     )
 
 
-def _old(brought: Sequence[Brought], before: Collection[Brought]) -> tuple[int, bool]:
+def _old(brought: Sequence[ResultKey], before: Collection[ResultKey]) -> tuple[int, bool]:
     """Return how many trailing results had occurred before, and whether another one was new."""
     for count, result in enumerate(reversed(brought)):
         if result not in before and result not in brought[: len(brought) - 1 - count]:

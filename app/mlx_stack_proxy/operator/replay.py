@@ -194,7 +194,7 @@ class Replay:
         context = record.get("context") or {}
         try:
             headers = {"x-mlx-stack-session": _RECORDED} if context.get("named") else {}
-            request = parsed.asked_by(
+            request = parsed.with_caller(
                 id=_RECORDED,
                 session=identify(headers, parsed.body, "", parsed.body["messages"]),
                 route=Route((tier,)),

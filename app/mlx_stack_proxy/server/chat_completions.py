@@ -121,7 +121,7 @@ class ChatCompletions:
         )
         headers, messages = request.headers, parsed.body["messages"]
         named, label = translated.session, key_label(request.key, services.settings)
-        return parsed.asked_by(
+        return parsed.with_caller(
             id=request.id,
             session=session_id.identify(headers, client_body, request.owner, messages, named),
             route=route or await self._route(services, parsed.body, controls, request),

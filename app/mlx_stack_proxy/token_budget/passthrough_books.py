@@ -14,7 +14,7 @@ import orjson
 
 from .. import tasks
 from ..engine.session_id import SessionId
-from ..engine.spent import Spent
+from ..engine.spent import TokensUsed
 from ..settings import PASS_THROUGH
 from ..telemetry import accounts
 from ..telemetry.metrics import OTHER
@@ -130,7 +130,7 @@ class PassthroughBooks:
         amounts = dict.fromkeys(limits, spent.total)
         await self._reservation.settle(amounts, _NO_TIER, spender=spender)
 
-    def _spent(self) -> Spent:
+    def _spent(self) -> TokensUsed:
         """Return upstream's count, or an estimate of at least one token if a model has written.
 
         A count is believed up to one window. A request with a list of prompts may fill several, but
@@ -144,10 +144,10 @@ class PassthroughBooks:
         if counted is not None:
             prompt, output = counted
             broke_off = self.writes and not self.ended and written > output
-            return Spent(prompt, written if broke_off else output, estimated=broke_off)
+            return TokensUsed(prompt, written if broke_off else output, estimated=broke_off)
         if not (self.sent and (self.writes or tail.disbelieved)):
-            return Spent(0, 0, estimated=False)
-        return Spent(max(int(self.sent / BYTES_PER_TOKEN), 1), written, estimated=True)
+            return TokensUsed(0, 0, estimated=False)
+        return TokensUsed(max(int(self.sent / BYTES_PER_TOKEN), 1), written, estimated=True)
 
 
 def _replies(request: Mapping[str, Any]) -> int:

@@ -1,1 +1,1 @@
-"""Find tool calls in text, check them against the request's tools, repair them or ask again."""
+"""Finds tool calls in text, checks them against the request's tools, repairs them or retries."""

@@ -3,7 +3,7 @@
     tools = tool_set(body["tools"])
     checked = check_call("search", '{"query": "x",}', tools, Options())
 
-A valid call comes back byte for byte. An invalid one is mended by the rules of ``repair`` if the
+A valid call comes back byte for byte. An invalid one is repaired by the rules of ``repair`` if the
 result passes every check; else it comes back unchanged, and ``failures`` says what is wrong. A
 reply's text is checked against its request's ``response_format`` in the same way. The public
 functions are pure and never raise, whatever a model wrote or a client declared.
@@ -34,8 +34,8 @@ from .schemas import CompiledSchema, compile_schema
 from .text_calls import rescue
 from .tools import ToolSet
 
-FORMAT: Final = "response_format"  # stands for the tool's name in failures of a reply's text
-MAX_MENDED: Final = 250_000  # characters; a larger broken text is not mended
+FORMAT: Final = "response_format"  # takes the tool's name in failures of a reply's text
+MAX_MENDED: Final = 250_000  # characters; a larger broken text is not repaired
 MAX_FAILURES: Final = 5  # reported for one call
 MAX_EXPLAINED: Final = 20_000  # characters; for a larger text only one failure is reported
 
@@ -51,25 +51,25 @@ class Options(Struct, frozen=True):
 
 
 class Checked(Struct, frozen=True):
-    """One call, or a reply's text, after its check; it may be delivered if nothing failed."""
+    """The result for one call or a reply's text, which may be delivered if nothing failed."""
 
     name: str
-    arguments: str  # the text as it came, unless `repairs` names the rules that changed it
+    arguments: str  # the original text, unless `repairs` names the rules that changed it
     repairs: tuple[str, ...] = ()  # names of the rules that were applied
-    failures: tuple[CallFailure, ...] = ()  # each names the tool as the model wrote it
-    unchecked: bool = False  # accepted, though to check all of its schema would cost too much
+    failures: tuple[CallFailure, ...] = ()  # each has the tool's name as the model wrote it
+    unchecked: bool = False  # accepted, because checking all of its schema would cost too much
 
 
 DEFAULT_OPTIONS: Final = Options()
-# What models send in place of an object when a call has no arguments.
-_NONE: Final = frozenset({"", "null", "None", "[]", '""'})
+# What models send instead of an object when a call has no arguments.
+_EMPTY_ARGUMENTS: Final = frozenset({"", "null", "None", "[]", '""'})
 _WORDS: Final = re.compile(r"[\w$.-]+")
 
 
 def check_call(
     name: str, arguments: str, tools: ToolSet, options: Options = DEFAULT_OPTIONS
 ) -> Checked:
-    """Check one call, and mend it if it has exactly one sensible reading.
+    """Check one call, and repair it if it has exactly one sensible reading.
 
     Takes time linear in the size of ``arguments``. Never raises.
     """
@@ -78,7 +78,7 @@ def check_call(
     rules = ["arguments_not_text"] if text and text is not arguments else []
     unknown: list[CallFailure] = []
     if name not in tools and options.validate_tool_names:
-        if options.repair and (call := _written_in_the_name(name, text, tools)) is not None:
+        if options.repair and (call := _call_in_name(name, text, tools)) is not None:
             tool, text = call.name, call.arguments
             rules.append("name_markup")
         elif options.repair and (resolved := tools.resolve(name)) is not None:
@@ -94,7 +94,7 @@ def check_call(
 def check_response_format(
     text: str, response_format: Mapping[str, Any], options: Options = DEFAULT_OPTIONS
 ) -> Checked:
-    """Check a reply's text against the request's ``response_format``, and mend it like a call.
+    """Check a reply's text against the request's ``response_format``; repair it like a call.
 
     ``json_object`` asks for any object, ``json_schema`` for a value that fits its schema; other
     types are not checked. The result has the text as its ``arguments``. Never raises.
@@ -131,8 +131,8 @@ def raw_schema(response_format: object) -> object:
     return None
 
 
-def _written_in_the_name(name: str, text: str, tools: ToolSet) -> Call | None:
-    """Read a call in GLM's tags that a server has put into the name as a whole."""
+def _call_in_name(name: str, text: str, tools: ToolSet) -> Call | None:
+    """Return a call in GLM's tags that a server has put into the name, or None."""
     if "<arg_key>" not in name or text.strip() not in ("", "{}"):
         return None
     rescued = rescue(f"<tool_call>{name}", tools)
@@ -140,7 +140,7 @@ def _written_in_the_name(name: str, text: str, tools: ToolSet) -> Call | None:
 
 
 def _as_text(arguments: object) -> str:
-    """Return the arguments as text: some servers leave them out, or send the object itself."""
+    """Return the arguments as text: some servers omit them, or send the object itself."""
     if isinstance(arguments, str):
         return arguments
     try:
@@ -151,7 +151,7 @@ def _as_text(arguments: object) -> str:
 
 @dataclass(slots=True)
 class _Check:
-    """One pass over one text: it is read, unwrapped, mended along its schema, and explained."""
+    """One pass over one text: parsed, unwrapped, repaired along its schema, and explained."""
 
     name: str  # the tool's name in failures
     tool: str | None  # the tool that the model means; None for a reply's text
@@ -162,7 +162,7 @@ class _Check:
     unchecked: bool = False
 
     def run(self, text: str, original: str) -> Checked:
-        """Return the call with its text as delivered; or as it came, with failures."""
+        """Return the call with its text as delivered, or unchanged with failures."""
         try:
             mended = self._mended(text)
         except Unreadable as error:
@@ -178,9 +178,9 @@ class _Check:
         return Checked(name, mended if rules else original, rules, (), self.unchecked)
 
     def _mended(self, text: str) -> str:
-        """Return the text to deliver; note what is wrong with it, or raise ``Unreadable``."""
+        """Return the text to deliver; record what is wrong with it, or raise ``Unreadable``."""
         schema, options, is_call = self.schema, self.options, self.tool is not None
-        if is_call and options.validate_json and text.strip() in _NONE:
+        if is_call and options.validate_json and text.strip() in _EMPTY_ARGUMENTS:
             return self._without_arguments()
         repairs = options.repair and len(text) <= MAX_MENDED
         if repairs and options.validate_json:
@@ -224,7 +224,7 @@ class _Check:
         return "{}"
 
     def _explain(self, value: Any, limit: int) -> None:
-        """Note a failure for each schema error of a readable value, up to ``limit``."""
+        """Record a failure for each schema error of a readable value, up to ``limit``."""
         name, tool, declared = self.name[:MAX_NAME], self.tool or "", self.schema.declared
         errors = self.schema.errors(value, limit) if self.options.validate_schema else ()
         self.failures += (explain.schema_error(one, name, tool, declared) for one in errors)
@@ -245,7 +245,7 @@ def _check_clear(reading: RepairedText, text: str, schema: CompiledSchema) -> No
 
 
 def _holds(value: Any, lacking: frozenset[str]) -> bool:
-    """Whether an inner object has a member that the outermost lacks, so that it may belong there.
+    """Whether an inner object has a member that the outermost lacks, where it may belong.
 
     ``{"a": {"x": 1, "b": 2}`` may have been meant as ``{"a": {"x": 1}, "b": 2}``.
     """

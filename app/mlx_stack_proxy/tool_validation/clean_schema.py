@@ -1,19 +1,19 @@
-"""Reduce a client's parameter schema to the part that can be checked.
+"""Reduces a client's parameter schema to the part that can be checked.
 
 Agent frameworks send odd schemas: types that do not exist (``"any"``, ``"dict"``), older drafts,
-``required: true`` inside a property, references that lead nowhere. A strict compiler refuses such a
-schema as a whole. So the cleaner judges each keyword by itself: it keeps a constraint that is well
-formed in draft 2020-12, writes draft 7's tuples and ``dependencies`` as that draft has them, and
-leaves out the others and everything that constrains nothing (annotations, ``format``, unknown
-keywords).
+``required: true`` inside a property, dangling references. A strict compiler rejects such a schema
+as a whole. So the cleaner judges each keyword by itself: it keeps a constraint that is well formed
+in draft 2020-12, converts draft 7's tuples and ``dependencies`` to that draft, and drops the others
+and everything that constrains nothing (annotations, ``format``, unknown keywords).
 
-Leaving a constraint out must only let more calls pass. Inside ``not``, ``oneOf``, ``if`` and the
-like it may let fewer pass. So a schema that lost a constraint is cleaned once more, without these
+A dropped constraint must only let more calls pass. Inside ``not``, ``oneOf``, ``if`` and the like
+it may let fewer pass. So a schema that lost a constraint is cleaned once more, without these
 keywords (and with ``anyOf`` for ``oneOf``).
 
-A reference is replaced by what it points at in the same schema; nothing is ever fetched. One inside
-``LEVELS`` others constrains nothing, so the result is a finite tree: the work of the validator and
-of the repairs grows with the sizes of schema and value alone, not with a value's depth.
+A reference is replaced by its target in the same schema; nothing is ever fetched. A reference
+inside ``LEVELS`` others constrains nothing, so the result is a finite tree: the work of the
+validator and of the repairs grows with the sizes of schema and value only, not with a value's
+depth.
 """
 
 from __future__ import annotations
@@ -29,17 +29,16 @@ from .repair.variants import is_of_type
 
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 5_000
-# How many references are followed inside each other: the first number with which the result is
-# small enough.
+# How many nested references are followed: the first number for which the result is small enough.
 LEVELS: Final = (6, 3, 1, 0)
 MAX_PATTERN: Final = 1_000  # characters
-LARGEST_PATTERN: Final = 1024 * 1024  # bytes that one pattern may take compiled
-SMALLEST_PATTERN: Final = 4 * 1024  # bytes that every pattern counts at least
-# Bytes that all patterns of one schema may take compiled, which is 12 ms of compiling.
+LARGEST_PATTERN: Final = 1024 * 1024  # bytes that one compiled pattern may take
+SMALLEST_PATTERN: Final = 4 * 1024  # the smallest number of bytes that a pattern counts
+# Bytes that all compiled patterns of one schema may take: 12 ms of compiling.
 PATTERN_BYTES: Final = 2 * LARGEST_PATTERN
 
 _DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
-# Names that generators of tool schemas write for JSON's types (Python, Java, BFCL, Gemini).
+# Names that generators of tool schemas use for JSON's types (Python, Java, BFCL, Gemini).
 _TYPE_NAMES: Final = {
     "string": "str text char",
     "number": "float double decimal",
@@ -52,7 +51,7 @@ _TYPE_NAMES: Final = {
 _TYPES: Final = {
     name: kind for kind, names in _TYPE_NAMES.items() for name in (kind, *names.split())
 }
-# What the value of a constraint is: a subschema, a list of them, one for each name, or none.
+# The kind of a constraint's value: a subschema, a list of them, one for each name, or none.
 _KEYWORDS: Final = {
     **dict.fromkeys(
         ("items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties",
@@ -66,13 +65,13 @@ _KEYWORDS: Final = {
     **dict.fromkeys(("$recursiveRef", "dependencies"), "never checked"),
     "type": "type", "enum": "enum", "pattern": "pattern",
 }  # fmt: skip
-_LOST: Final = object()  # stands for the value of a constraint that is not well formed
-# Keywords by which a looser subschema can make the whole schema stricter.
-_CONTRARY: Final = frozenset(
+_LOST: Final = object()  # replaces the value of a malformed constraint
+# Keywords through which a looser subschema can make the whole schema stricter.
+_INVERTING: Final = frozenset(
     {"not", "if", "then", "else", "maxContains", "unevaluatedItems", "unevaluatedProperties"}
 )
-# Lost keyword → the keyword that would now apply to the parts that the lost one covered.
-_REST_OF: Final = {
+# Dropped keyword → the keyword that would now apply to the parts that the dropped one covered.
+_FALLBACK: Final = {
     "properties": "additionalProperties",
     "patternProperties": "additionalProperties",
     "prefixItems": "items",
@@ -88,17 +87,17 @@ class Patterns:
     _fits: dict[str, bool] = field(default_factory=dict)
 
     def take(self, pattern: object) -> bool:
-        """Whether ``pattern`` can be checked: the linear-time engine knows it, and it fits."""
+        """Whether ``pattern`` can be checked: the linear-time engine supports it, and it fits."""
         if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN:
             return False
         if pattern not in self._fits:
-            # The engine compiles nothing of what occurs zero times.
+            # The engine compiles no part of what occurs zero times.
             is_regex = _compiles(f"(?:{pattern}){{0}}", SMALLEST_PATTERN)
             self._fits[pattern] = is_regex and self._has_room(pattern)
         return self._fits[pattern]
 
     def _has_room(self, pattern: str) -> bool:
-        """Compile with ever larger limits; take the last limit off the budget, fit or not."""
+        """Compile with growing limits; charge the last limit to the budget, fit or not."""
         limit = tried = SMALLEST_PATTERN
         while limit <= min(self.left, LARGEST_PATTERN):
             if _compiles(pattern, limit):
@@ -119,7 +118,7 @@ def _compiles(pattern: str, limit: int) -> bool:
 
 
 def regex(limit: int = LARGEST_PATTERN) -> jsonschema_rs.RegexOptions:
-    """Return the linear-time engine, in which a pattern takes ``limit`` bytes at most."""
+    """Return the linear-time engine, in which a pattern takes at most ``limit`` bytes."""
     return jsonschema_rs.RegexOptions(size_limit=limit, dfa_size_limit=limit)
 
 
@@ -128,9 +127,9 @@ def clean(
 ) -> dict[str, Any]:
     """Return the checkable part of ``schema``, which may be any value. Never raises.
 
-    ``whole_object``: the value is always an object (a call's arguments). No call could meet a root
-    ``type`` that excludes objects, so such a ``type`` is left out. ``patterns``: what the schema's
-    patterns may take.
+    ``whole_object``: the value is always an object (a call's arguments). No call could satisfy a
+    root ``type`` that excludes objects, so such a ``type`` is dropped. ``patterns``: the budget of
+    the schema's patterns.
     """
     patterns, references = patterns or Patterns(), References(schema)
     for levels in LEVELS:
@@ -147,12 +146,12 @@ def clean(
 class _Cleaner:
     """One pass over one schema."""
 
-    references: References  # of the schema as the client sent it
-    levels: int  # references that may still be followed inside each other
+    references: References  # of the original schema
+    levels: int  # nested references that may still be followed
     patterns: Patterns
-    distrust: bool = False  # leave out everything in `_CONTRARY`, read `oneOf` as `anyOf`
+    distrust: bool = False  # drop everything in `_INVERTING`, treat `oneOf` as `anyOf`
     nodes: int = 0  # subschemas visited so far
-    loosened: bool = False  # the result lets more pass than the schema does
+    loosened: bool = False  # the result accepts more than the schema does
 
     def run(self, schema: object, whole_object: bool) -> dict[str, Any]:
         root = self.node(schema, 0, self.references.root)
@@ -177,13 +176,13 @@ class _Cleaner:
         out: dict[str, Any] = {}
         for raw_keyword, value in schema.items():
             keyword = "anyOf" if self.distrust and raw_keyword == "oneOf" else raw_keyword
-            if keyword in _KEYWORDS and not (self.distrust and keyword in _CONTRARY):
+            if keyword in _KEYWORDS and not (self.distrust and keyword in _INVERTING):
                 out[keyword] = self._kept(keyword, value, depth + 1, scope)
         for keyword in [keyword for keyword, value in out.items() if value is _LOST]:
             self.loosened = True
-            for gone in (keyword, _REST_OF.get(keyword, "")):
+            for gone in (keyword, _FALLBACK.get(keyword, "")):
                 out.pop(gone, None)
-        self._agree(schema, out)
+        self._resolve_contradictions(schema, out)
         references = [schema[keyword] for keyword in ("$ref", "$dynamicRef") if keyword in schema]
         targets = [self._target(reference, depth + 1, scope) for reference in references]
         if len(targets) == 1 and not out:
@@ -191,7 +190,7 @@ class _Cleaner:
         return {**out, "allOf": [*out.get("allOf", ()), *targets]} if targets else out
 
     def _kept(self, keyword: str, value: Any, depth: int, scope: Any) -> Any:
-        """Return the checkable part of a constraint; ``_LOST`` if it is not well formed."""
+        """Return the checkable part of a constraint; ``_LOST`` if it is malformed."""
         match _KEYWORDS[keyword], value:
             case "one", bool() | dict():
                 return self.node(value, depth, scope)
@@ -205,13 +204,13 @@ class _Cleaner:
             case ("enum", list()) | ("pattern", str()):
                 return value if keyword == "enum" or self.patterns.take(value) else _LOST
             case "plain", _:
-                with suppress(Exception):  # no JSON, such as a lone surrogate
+                with suppress(Exception):  # not JSON, such as a lone surrogate
                     if jsonschema_rs.meta.is_valid({"$schema": _DRAFT, keyword: value}):
                         return value
         return _LOST
 
     def _target(self, reference: object, depth: int, scope: Any) -> dict[str, Any] | bool:
-        """Return the checkable part of the subschema at which ``reference`` points."""
+        """Return the checkable part of the subschema to which ``reference`` points."""
         found = self.references.find(reference, scope)
         if found is None or self.levels == 0:
             self.loosened = True
@@ -221,7 +220,7 @@ class _Cleaner:
         self.levels += 1
         return cleaned
 
-    def _agree(self, schema: dict[str, Any], out: dict[str, Any]) -> None:
+    def _resolve_contradictions(self, schema: dict[str, Any], out: dict[str, Any]) -> None:
         """Drop ``enum`` and ``type`` that contradict each other; apply OpenAPI's ``nullable``."""
         kinds = [out["type"]] if isinstance(out.get("type"), str) else out.get("type", [])
         options = out.get("enum", []) if kinds else []
@@ -237,7 +236,7 @@ class _Cleaner:
 
 
 def _types(value: object) -> Any:
-    """Return a ``type``'s value with aliases replaced; ``_LOST`` if one of its names is unknown."""
+    """Return a ``type``'s value with aliases replaced; ``_LOST`` if it has an unknown name."""
     if isinstance(value, str):
         return _TYPES.get(value.lower(), _LOST)
     kinds = [_types(kind) for kind in value] if isinstance(value, list) else []
@@ -246,7 +245,7 @@ def _types(value: object) -> Any:
 
 
 def _as_2020(schema: dict[str, Any]) -> dict[str, Any]:
-    """Write draft 7's tuples and ``dependencies`` as draft 2020-12 has them."""
+    """Convert draft 7's tuples and ``dependencies`` to draft 2020-12."""
     items, dependencies = schema.get("items"), schema.get("dependencies")
     if isinstance(items, list):
         rest = {"items": schema["additionalItems"]} if "additionalItems" in schema else {}

@@ -1,4 +1,4 @@
-"""Replace arguments in the client's own history that are not a JSON object.
+"""Replaces arguments in the client's own history that are not a JSON object.
 
 mlx-lm answers 404 to an assistant message with such a call, so one bad call that a framework keeps
 in its history would end the whole conversation.
@@ -12,11 +12,11 @@ from typing import Any, Final
 
 import orjson
 
-from ..wire.blocks import Blocks, Known
+from ..wire.blocks import Blocks, PrefixCache
 from ..wire.call import object_in
 
 MAX_KEPT = 2000  # characters of the unparsable text
-_KNOWN: Final[Known[bool]] = Known()
+_KNOWN: Final[PrefixCache[bool]] = PrefixCache()
 
 
 def is_readable(blocks: Blocks) -> bool:
@@ -27,10 +27,10 @@ def is_readable(blocks: Blocks) -> bool:
 
 
 def readable(messages: Sequence[Any]) -> tuple[list[Any], int]:
-    """Return the messages with readable arguments, and the number of calls that were changed.
+    """Return the messages with readable arguments, and the number of changed calls.
 
-    Arguments that don't parse become ``{"_unparsed": "…"}``, missing ones ``{}``. The given
-    messages stay as they are.
+    Arguments that don't parse become ``{"_unparsed": "…"}``, missing ones ``{}``. The input stays
+    unchanged.
     """
     mended, count = list(messages), 0
     for position, message in enumerate(messages):

@@ -1,6 +1,6 @@
-"""Look up what was said and called before a reply; the text is joined at the first question.
+"""Searches the conversation before a reply for a value; joins its text when first needed.
 
-A reply may ask a few questions, each of which takes time linear in the text.
+A reply may cause a few searches, each of which takes time linear in the text.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import orjson
 from ..wire.call import functions_in
 
 MAX_CHARS: Final = 1_000_000  # of a longer conversation, only the last characters are searched
-MAX_QUESTIONS: Final = 8  # about one reply; further values count as said
-MAX_PLACES: Final = 10_000  # looked at for one value; a value with more counts as said
-MAX_CALLED: Final = 200_000  # characters of earlier arguments that are searched, the newest
+MAX_QUESTIONS: Final = 8  # for one reply; further values count as found
+MAX_PLACES: Final = 10_000  # examined for one value; a value with more counts as found
+MAX_CALLED: Final = 200_000  # characters of earlier arguments that are searched, from the newest on
 
 T = TypeVar("T")
 
 
 class Conversation:
-    """The client's messages before a reply, in OpenAI's form; the doubts look values up in them.
+    """The client's messages before a reply, in OpenAI's form, as the doubts search them.
 
-    Pass the client's own messages, not a retry's: those quote the doubted call, and its value
-    would then count as said.
+    Pass the client's own messages, not a retry's: those quote the doubted call, whose value would
+    then count as found.
     """
 
     def __init__(self, messages: Sequence[Any] = (), tools: Any = None) -> None:
@@ -37,12 +37,12 @@ class Conversation:
 
     @cached_property
     def given(self) -> str:
-        """What the users, the tools and the system said."""
+        """The text of the users, the tools and the system."""
         return self._joined(own=False)
 
     @cached_property
     def own(self) -> str:
-        """What the model said, and the arguments of its calls."""
+        """The model's text, and the arguments of its calls."""
         return self._joined(own=True)
 
     def _joined(self, *, own: bool) -> str:
@@ -55,20 +55,20 @@ class Conversation:
         return self.given.lower()  # much cheaper than `casefold`
 
     def __call__(self, value: str) -> bool:
-        """Whether somebody gave ``value``, regardless of case, from the start of a word on."""
+        """Whether ``value`` occurs at the start of a word, regardless of case."""
         lower = value.strip().lower()
 
         def at_start(start: int, end: int) -> bool:
-            # "wait..." does not hold "..."
+            # "wait..." does not contain "..."
             return lower[0] in "<[" or not self._lower[start - 1 : start].isalnum()
 
         def find() -> bool:
-            return stands(lower, self._lower, at_start)
+            return occurs(lower, self._lower, at_start)
 
         return bool(lower) and self.answer((lower,), find, otherwise=True)
 
     def answer(self, question: tuple[str, ...], find: Callable[[], T], *, otherwise: T) -> T:
-        """Return the remembered answer; after too many, ``otherwise``, which doubts nothing."""
+        """Return the cached answer; after too many, ``otherwise``, which doubts nothing."""
         if question not in self._answers:
             if len(self._answers) >= MAX_QUESTIONS:
                 return otherwise
@@ -76,7 +76,7 @@ class Conversation:
         return cast(T, self._answers[question])
 
     def had_empty(self, tool: str, keys: Sequence[str]) -> bool:
-        """Whether an earlier call of ``tool`` has a blank text or list at the path ``keys``."""
+        """Whether an earlier call of ``tool`` has a blank text or an empty list at ``keys``."""
         if tool not in self._called:
             self._called[tool] = list(self._calls_of(tool))
         calls = self._called[tool]
@@ -99,7 +99,7 @@ class Conversation:
 
 
 def is_blank(value: Any) -> bool:
-    """Whether a value is a text of blanks, or an empty list."""
+    """Whether a value is blank text or an empty list."""
     return not value.strip() if isinstance(value, str) else value == []
 
 
@@ -110,7 +110,7 @@ def _value_at(value: Any, keys: Sequence[str]) -> Any:
     return value
 
 
-def stands(value: str, text: str, at: Callable[[int, int], bool]) -> bool:
+def occurs(value: str, text: str, at: Callable[[int, int], bool]) -> bool:
     """Whether ``value`` occurs in ``text`` at a place (start, end) that ``at`` accepts.
 
     ``str.find`` is a hundred times as fast as a regular expression with lookbehind.

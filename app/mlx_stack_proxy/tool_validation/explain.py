@@ -1,6 +1,6 @@
-"""Say what is wrong with a call, in sentences that a model can act on.
+"""Explains what is wrong with a call, in sentences that a model can act on.
 
-Each sentence names the field and the function, the values allowed, and the value that came.
+Each sentence names the field and the function, the allowed values, and the actual value.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNEXPLAINED: Final = object()  # stands for errors that would cost too much to c
 
 
 def unknown_tool(name: str, offered: Sequence[str]) -> str:
-    """Say that no tool has this name, and which names are near."""
+    """Say that no tool has this name, and which names are similar."""
     sentence, near = f'function "{shortened(name)}" does not exist', nearest(name, offered)
     if not offered:
         return f"{sentence}: no tools are available"
@@ -28,11 +28,11 @@ def unknown_tool(name: str, offered: Sequence[str]) -> str:
 
 
 def schema_error(error: Any, name: str, tool: str, declared: Collection[str]) -> CallFailure:
-    """Return the failure that a ``jsonschema_rs.ValidationError`` or ``UNEXPLAINED`` stands for.
+    """Return the failure for a ``jsonschema_rs.ValidationError`` or ``UNEXPLAINED``.
 
-    ``name``: the tool's name as the model wrote it. ``tool``: the one it means, "" for a reply
+    ``name``: the tool's name as the model wrote it. ``tool``: the tool it means, "" for a reply
     under ``response_format``. ``declared``: the root's parameters, listed if a field is unknown.
-    The failure's ``field`` has no names that only the model's arguments have.
+    The failure's ``field`` contains no names that only the model's arguments have.
     """
     subject, place = (
         ("arguments", f'function "{shortened(tool)}"') if tool else ("JSON", "the reply")
@@ -60,8 +60,8 @@ def schema_error(error: Any, name: str, tool: str, declared: Collection[str]) ->
 
 
 def _wrong(error: Any) -> str:
-    """Return the validator's own words, such as: it is not of type "integer"."""
-    branches = getattr(error.kind, "context", ())  # of `anyOf` and `oneOf`: each form's errors
+    """Return the validator's message, such as: it is not of type "integer"."""
+    branches = getattr(error.kind, "context", ())  # of `anyOf`, `oneOf`: each form's errors
     firsts = dict.fromkeys(branch[0].message for branch in branches if branch)
     if firsts:
         return f"it fits none of the allowed forms ({'; or '.join(firsts)})"

@@ -1,12 +1,12 @@
-"""Guided replies: a ``response_format`` in which a model can write nothing but a valid reply.
+"""Guided replies: a ``response_format`` that only allows a valid reply.
 
 The schema allows one call of an offered tool, as ``{"name": …, "arguments": {…}}``, several in
 ``{"tool_calls": [ … ]}``, or an answer as ``{"answer": "…"}``. A server that obeys it makes the
 model's calls valid; the reader of bare JSON turns them into real calls.
 
-The schema is made of the tools' own, reduced to what the grammars of servers take: references are
-inlined, ``oneOf`` becomes ``anyOf``, and limits on length, size and spelling are left out. The
-result is checked like any other call, so that a limit that was left out still counts.
+The schema consists of the tools' own, reduced to what servers' grammars support: references are
+inlined, ``oneOf`` becomes ``anyOf``, and limits on length, size and spelling are dropped. The
+result is checked like any other call, so that a dropped limit still counts.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from .tools import ToolSet
 
 WORD: Final = "guided"  # in X-MLX-Stack-Repairs
 ANSWER: Final = "answer"
-CALLS: Final = "tool_calls"  # one of the keys under which the reader of bare JSON finds a list
+CALLS: Final = "tool_calls"  # a key under which the reader of bare JSON finds a list
 MAX_TOOLS: Final = 32
-MAX_SCHEMA: Final = 24_000  # bytes of all schemas together: a server compiles them for each call
-MAX_ARGUMENTS: Final = 8_000  # bytes of one tool's schema; of a larger one, only "an object" stays
+MAX_SCHEMA: Final = 24_000  # bytes of all schemas together, which a server compiles for each call
+MAX_ARGUMENTS: Final = 8_000  # bytes of one tool's schema; a larger one is reduced to "an object"
 _ANY: Final = {"type": ["string", "number", "boolean", "object", "array", "null"]}
 _BEGUN_ANSWER: Final = re.compile(r'\s*+\{\s*+"answer"\s*+:\s*+"')
 
@@ -39,9 +39,9 @@ Schema = dict[str, Any]
 
 
 def can_be_guided(request: Request) -> bool:
-    """Whether a reply to the request may be guided: it offers tools and demands no format itself.
+    """Whether a reply to the request may be guided: it offers tools and sets no format itself.
 
-    A custom tool's input is no JSON, and a choice of several can't be read as one reply.
+    A custom tool's input is not JSON, and several choices can't be read as one reply.
     """
     body = request.body
     functions = [tool.get("function") for tool in request.tools if isinstance(tool, dict)]
@@ -58,9 +58,9 @@ def response_format(
 ) -> dict[str, Any]:
     """Return the ``response_format`` of a request with these tools.
 
-    ``meant``: names that the failed reply called; if there are too many tools, those with these
-    names, or most like them, are kept. ``strict``: as in OpenAI's format; a server of OpenAI's own
-    refuses tools with optional parameters then.
+    ``meant``: names that the failed reply called; if there are too many tools, those with these or
+    the most similar names are kept. ``strict``: as in OpenAI's format; OpenAI's own servers then
+    refuse tools with optional parameters.
     """
     choice = read_choice(body.get("tool_choice"))
     forms = [] if choice.none else list(_calls(tools, choice, tuple(meant)))
@@ -76,9 +76,9 @@ def response_format(
 
 
 def read_reply(text: str) -> tuple[bool, str | None]:
-    """Return whether a reply has the form that was demanded, and the text that it answers.
+    """Return whether a reply obeys the schema, and the text of its answer, if it is one.
 
-    A reply that was cut has it, too, if it began to answer. The text is None if it is no answer.
+    A cut reply obeys it, too, if it began an answer.
     """
     text = after_thoughts(text).strip()
     members = json_object(text)
@@ -91,7 +91,7 @@ def read_reply(text: str) -> tuple[bool, str | None]:
 
 
 def _decoded(begun: str) -> str:
-    """Decode a JSON string that was cut; half an escape at its end is left out."""
+    """Decode a JSON string that was cut, without half an escape at its end."""
     for cut in range(12):  # an escaped surrogate pair has 12 characters
         try:
             text = str(json.loads(f'"{begun[: len(begun) - cut]}"', strict=False))
@@ -133,10 +133,9 @@ def _any_of(forms: list[Schema]) -> Schema:
 
 
 def guided(schema: Any) -> Schema:
-    """Return what of a cleaned schema the grammars of servers take; it lets no valid value out.
+    """Return the part of a cleaned schema that servers' grammars support; no valid value is lost.
 
-    Some grammars read an empty schema as "an object", and of alternatives next to properties only
-    the alternatives.
+    Some grammars treat an empty schema as "an object", and ignore properties next to alternatives.
     """
     schema = _merged(schema) if isinstance(schema, dict) else {}
     if "const" in schema or "enum" in schema:

@@ -1,4 +1,4 @@
-"""Mends one choice of a reply: reads calls in its text, then checks and repairs each call."""
+"""Mends one choice of a reply: finds calls in its text, then checks and repairs each call."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .unread import broken_call, unread
 
 
 def call_id() -> str:
-    """Return a random id for a call that the model wrote without one."""
+    """Return a random id for a call without one."""
     return "call_" + secrets.token_hex(12)
 
 
 class ChoiceMender:
-    """What the request and the settings say of how a choice is mended."""
+    """Mends choices by the request and the settings."""
 
     def __init__(self, rules: ToolValidationSettings, options: Options, request: Request) -> None:
         self._rules, self._options, self._request = rules, options, request
@@ -43,7 +43,7 @@ class ChoiceMender:
         self.guided: Guided = ""
 
     def mended(self, index: int, choice: ChoiceReply) -> Mended:
-        """Return the new contents of a choice; ``index``: its place, for the failures."""
+        """Return the new contents of a choice; ``index``: its position, for the failures."""
         mended = Mended(choice.text, list(choice.tool_calls), choice.finish_reason)
         if not self.offered and self._options.validate_tool_names:
             calls_as_text(mended)
@@ -68,7 +68,7 @@ class ChoiceMender:
         return mended
 
     def _may_hold_calls(self, mended: Mended, reasoning: str) -> bool:
-        """Whether calls, or marks of formats, are to be searched in a text or in mere thoughts."""
+        """Whether to search a text, or mere reasoning, for calls or formats' marks."""
         thinks_only = reasoning and not mended.text.strip()
         if self._rules.rescue_text_calls and (
             thinks_only or not is_prose(mended.text, self.callable)
@@ -77,7 +77,7 @@ class ChoiceMender:
         return False
 
     def _read_guided(self, mended: Mended) -> None:
-        """Take a reply to our schema apart: a text, or calls."""
+        """Convert a reply to our schema into a text or calls."""
         obeyed, answer = guided.read_reply(mended.text)
         self.guided = "obeyed" if obeyed else "disregarded"
         if answer is not None:
@@ -111,10 +111,10 @@ class ChoiceMender:
             mended.finish_reason = "tool_calls"
 
     def _note_unknown(self, mended: Mended, rescued: Rescued) -> None:
-        """Note a failure for each call in the text of a tool that the request doesn't offer.
+        """Record a failure for each call in the text of a tool that the request doesn't offer.
 
         It is a doubt instead if the calls have no mark, or if prose surrounds them and no other
-        was found, because the prose may only speak of a call.
+        call was found, because the prose may only mention a call.
         """
         names, offered = rescued.unknown, self.tools.names
         unknown = [
@@ -131,7 +131,7 @@ class ChoiceMender:
         mended.failures += unknown[:-1]
 
     def _with_calls_of_text(self, choice: ChoiceReply, failed: Mended) -> Mended:
-        """Return the choice with the text's calls in place of the failed ones, if these are valid.
+        """Return the choice with the text's calls instead of the failed ones, if these are valid.
 
         Some servers write a call with empty arguments, and leave the real one in the text.
         """
@@ -183,12 +183,12 @@ class ChoiceMender:
             mended.finish_reason = "tool_calls"  # clients that offer `tools` expect this reason
 
     def _check_tool_choice(self, mended: Mended) -> None:
-        """Note a failure if the reply disobeys ``tool_choice`` or lost the call it was to be.
+        """Record a failure if the reply disobeys ``tool_choice`` or lost the call it was to be.
 
         Next to a text, a call that the reply only claims is a doubt: the text may be the answer.
         """
         names, options = [call.name for call in mended.calls], self._options
-        # A reply that was cut may have gone on to call; a failed one is reported already.
+        # A cut reply might have gone on to call; a failed one is already reported.
         excused = bool(mended.failures) or mended.is_cut
         lost = False
         if not names and options.validate_json:  # nothing but a call's claim, or a broken call?

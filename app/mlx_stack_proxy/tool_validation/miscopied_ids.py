@@ -1,10 +1,10 @@
-"""Find ids that a call copies with a slip: ``61211`` for ``612111``, ``I4YDQTS`` for ``T4YDQTS``.
+"""Finds ids that a call miscopies: ``61211`` for ``612111``, ``I4YDQTS`` for ``T4YDQTS``.
 
-Weak models misread ids that they copy, most of all runs of the same digit and letters between
-digits. No schema notices, and the tool may well know the wrong id. So a value with the form of an
-id that stands nowhere in the conversation is compared with the ids that do. An id one edit away is
-mostly a slip; an id that is counted up (A-1001, A-1002), given a suffix or padded with zeros is
-meant. The rules are a judgement, so the caller must accept that the model repeats the call.
+Weak models misread ids that they copy, especially runs of the same digit and letters between
+digits. No schema detects it, and the tool may even know the wrong id. So a value in the form of an
+id that occurs nowhere in the conversation is compared with the ids that do. An id one edit away is
+usually an error; an id that is incremented (A-1001, A-1002), has a suffix or is padded with zeros
+is intended. The rules are a judgement, so the caller must accept that the model repeats the call.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
-from .conversation import Conversation, stands
+from .conversation import Conversation, occurs
 
-# The newest characters that are searched, of the model's texts and of the others' texts each.
+# The newest characters that are searched, in the model's texts and in the others' texts each.
 MAX_CHARS: Final = 200_000
-LEAST, _MOST = 5, 64  # characters of an id; a shorter id is near too many others
+LEAST, _MOST = 5, 64  # characters of an id; a shorter one resembles too many others
 _READ: Final = 5  # a character counts as misread if its segment has at least as many others
-_MIXED: Final = 8  # least characters of a segment with letters that may have lost one
+_MIXED: Final = 8  # minimum characters of a segment with letters that may have lost one
 
 _WORD: Final = re.compile("[A-Za-z0-9]").search
 _ID: Final = re.compile(r"[A-Za-z0-9]++(?:[_-]++[A-Za-z0-9]++)*+")
-# Escapes that JSON in JSON, and a terminal, put right before a word.
+# Escapes that JSON in JSON, and a terminal, put directly before a word.
 _GLUE: Final = re.compile(r"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
 
 
@@ -33,30 +33,29 @@ Miscopied = tuple[str, str, str]
 
 
 def miscopied(values: Iterable[tuple[str, object]], said: Conversation) -> Miscopied | None:
-    """Return the first of a call's (path, value) pairs that is an id copied with a slip."""
+    """Return the first of a call's (path, value) pairs that is a miscopied id."""
     for path, value in values:
         text = str(value)
         is_id = LEAST <= len(text) <= _MOST and _ID.fullmatch(text)
         if is_id and any(map(str.isdigit, text)):
             question = ("id", text.lower())
-            near = said.answer(question, partial(_near, text.lower(), said), otherwise=None)
+            near = said.answer(question, partial(_nearest_id, text.lower(), said), otherwise=None)
             if near is not None:
                 return path, text, near
     return None
 
 
-def _near(candidate: str, said: Conversation) -> str | None:
-    """Return the one known id of which ``candidate`` is a slip; None if there is no such id.
+def _nearest_id(candidate: str, said: Conversation) -> str | None:
+    """Return the one known id that ``candidate`` miscopies, or None.
 
-    An id that occurs in any message or call stands, because earlier calls were checked then, and
-    one that the tools name is meant. If several known ids are as near, it may be one more of their
-    series.
+    An id that occurs in any message or call is accepted, because earlier calls were checked, and
+    so is one in the tools. If several known ids are as similar, it may be one more of their series.
     """
     given = _newest(said.given)
     if _holds(f"{given}\n{_newest(said.own)}".lower(), candidate):
         return None
     half = len(candidate) // 2
-    head, tail = candidate[:half], candidate[half:]  # one edit leaves one of them unchanged
+    head, tail = candidate[:half], candidate[half:]  # one edit leaves one half unchanged
     known = {word.lower(): word for word in _ID.findall(given) if LEAST <= len(word) <= _MOST}
     similar = [
         spelling
@@ -72,8 +71,8 @@ def _newest(text: str) -> str:
 
 
 def _holds(text: str, id: str) -> bool:
-    """Whether ``text`` holds ``id`` with no letter or digit right before or after it."""
-    return stands(
+    """Whether ``text`` contains ``id`` without an adjacent letter or digit."""
+    return occurs(
         id,
         text,
         lambda start, end: not _WORD(text[max(0, start - 1) : start] + text[end : end + 1]),
@@ -81,9 +80,9 @@ def _holds(text: str, id: str) -> bool:
 
 
 def is_slip(first: str, second: str) -> bool:
-    """Whether two ids in lower case are one edit apart, by an edit that is hardly ever meant.
+    """Whether two ids in lower case are one edit apart, by an edit that is rarely intended.
 
-    These edits count as meant: one digit for another, which may be the next id of a series;
+    These edits count as intended: one digit for another, which may be the next id of a series;
     another last character of a segment; one zero more or less; and any other character more or
     less at a segment's edge, unless it doubles its neighbour.
     """

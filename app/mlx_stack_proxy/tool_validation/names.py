@@ -1,4 +1,4 @@
-"""Compare names as models misspell them: split, normalize, and rank them by likeness."""
+"""Compares names as models misspell them: splits, normalises, and ranks them by similarity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def words(name: str) -> list[str]:
 
 
 def squash(name: str) -> str:
-    """Return ``name`` without case and separators; two spellings of one name give the same."""
+    """Return ``name`` without case and separators, equal for all spellings of one name."""
     return _SEPARATORS.sub("", name).casefold()
 
 
@@ -45,7 +45,7 @@ def nearest(name: str, offered: Iterable[str], limit: int = 3) -> list[str]:
         if not shared and matcher.quick_ratio() < 0.6:
             continue
         score = matcher.ratio() + 0.5 * len(shared) / max(1, len(wanted_words))
-        # Below 0.6, two names share little more than the letters common in English.
+        # below 0.6, two names share little more than common letters
         if score >= 0.6:
             scored.append((-score, tool))
     return [tool for _, tool in sorted(scored)[:limit]]

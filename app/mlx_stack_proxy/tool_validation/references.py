@@ -1,7 +1,8 @@
-"""Find the subschema at which a reference points, within one schema; nothing is ever fetched.
+"""Resolves references within one schema; nothing is ever fetched.
 
-``referencing`` knows what names a place: an ``$id``, a pointer, ``$anchor``, ``$dynamicAnchor``,
-and draft 7's ``{"$id": "#name"}``. Up to draft 7, nothing that stands next to a ``$ref`` counts.
+``referencing`` knows what names a subschema: an ``$id``, a pointer, ``$anchor``,
+``$dynamicAnchor``, and draft 7's ``{"$id": "#name"}``. Up to draft 7, a ``$ref``'s siblings are
+ignored.
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ if TYPE_CHECKING:
     from referencing import Specification
     from referencing._core import Resolver
 
-# What gives a subschema a name, as its JSON text has it.
+# What names a subschema, in its JSON text.
 _NAMING: Final = ('"$id":', '"$anchor":', '"$dynamicAnchor":')
-# Names are joined again and again: where one has more characters than this, nothing is followed.
+# Names are joined repeatedly: if one has more characters than this, no reference is followed.
 MAX_URI: Final = 4_000
 _TOO_LONG: Final = re.compile(rf'"\$id": "[^"]{{{MAX_URI}}}')
 
 
 class References:
-    """The references of one schema, of which few have any: the library is loaded at the first."""
+    """The references of one schema; few schemas have any, so the library is loaded when needed."""
 
     def __init__(self, whole: object) -> None:
         self.root: Resolver[Any] | None = None
-        self.are_alone = False  # a `$ref` is all that counts in its subschema, by draft or by shape
-        with suppress(Exception):  # no JSON, or a name that is no URI: no reference is followed
+        self.are_alone = False  # siblings of a `$ref` are ignored, by draft or by shape
+        with suppress(Exception):  # not JSON, or a name that is no URI: no reference is followed
             text = json.dumps(whole)
             refers = '"$ref":' in text or '"$dynamicRef":' in text
             if isinstance(whole, dict) and refers and not _TOO_LONG.search(text):
@@ -49,19 +50,19 @@ class References:
         self.root = registry.resolver(resource.id() or "")
 
     def inside(self, schema: dict[str, Any], outer: Resolver[Any] | None) -> Resolver[Any] | None:
-        """Return what resolves the references inside ``schema``, which lies in ``outer``."""
+        """Return the resolver for references inside ``schema``, which is part of ``outer``."""
         if outer is not None and isinstance(schema.get("$id"), str):
             with suppress(Exception):
                 return outer.in_subresource(self._draft.create_resource(schema))
         return outer
 
     def find(self, reference: object, outer: Resolver[Any] | None) -> tuple[Any, Any] | None:
-        """Return where a reference points, and what resolves those inside; None: nowhere.
+        """Return a reference's target, and the resolver for references inside it, or None.
 
-        A pointer that its resource does not hold may be meant from the root, as if without `$id`.
+        A pointer that its resource lacks may be meant from the root, as if without `$id`.
         """
         for resolver in (outer, self.root):
-            with suppress(Exception):  # nowhere, no text, no URI
+            with suppress(Exception):  # dangling, not text, not a URI
                 found = resolver.lookup(reference)  # type: ignore[union-attr, arg-type]
                 if isinstance(found.contents, bool | dict):
                     return found.contents, found.resolver

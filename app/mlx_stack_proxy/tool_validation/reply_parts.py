@@ -1,4 +1,4 @@
-"""Parts of a reply: what a choice becomes, the choice as a message, calls without half a call."""
+"""Parts of a reply: a mended choice, a choice as a message, calls without an incomplete one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..wire.reply import ChoiceReply, Reply
 
 @dataclass(slots=True)
 class Mended:
-    """The new contents of one choice; they are applied only if no choice of the reply failed."""
+    """The new contents of one choice, applied only if no choice of the reply failed."""
 
     text: str
     calls: list[Call]
@@ -24,8 +24,8 @@ class Mended:
     repairs: list[str] = field(default_factory=list)  # names of the repair rules applied
     rescued: list[str] = field(default_factory=list)  # formats of the calls written as text
     failures: list[CallFailure] = field(default_factory=list)
-    unchecked: int = 0  # calls that took too long to check
-    # If nothing failed: what may be a call, or is no good one, so that it is better asked about.
+    unchecked: int = 0  # calls that would take too long to check
+    # If nothing failed: a possible call, or a bad one, about which the model had better be asked.
     doubt: CallFailure | None = None
 
     @property
@@ -40,8 +40,7 @@ class Mended:
 def drop_half_call(calls: list[Call]) -> None:
     """Drop the last call of a reply cut by its length if that call's arguments are incomplete.
 
-    Half a call is never repaired: if its arguments were closed by force, half a file would be
-    written.
+    An incomplete call is never repaired: closing its arguments by force would write half a file.
     """
     try:
         orjson.loads(calls[-1].arguments)
@@ -50,7 +49,7 @@ def drop_half_call(calls: list[Call]) -> None:
 
 
 def calls_as_text(mended: Mended) -> None:
-    """Make a text of a reply to a request without tools: its text, or its calls as JSON.
+    """Turn a reply to a request without tools into text: its text, or its calls as JSON.
 
     A server that knows the model's format makes calls of such a text, whatever was offered.
     """

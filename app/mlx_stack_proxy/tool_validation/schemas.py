@@ -1,12 +1,12 @@
-"""Compile the schemas of arguments and replies, and hold values against them.
+"""Compiles the schemas of arguments and replies, and validates values.
 
-``clean_schema`` reduces a client's schema to what can be checked, and ``jsonschema-rs`` validates
-by the result. A schema is compiled once for each content, in a cache that is bounded by the bytes
-it holds. No schema can hang the process: the regex engine runs in linear time (``clean_schema``
-leaves out patterns that it does not know, with look-around or back-references, and those beyond a
-schema's budget), a large schema is not compiled, a large value is not checked against a large
-schema, and nothing is fetched. ``format`` is not asserted. To compile may take 50 ms, so a caller
-on the event loop asks :func:`is_quick` first. All functions may be called from several threads.
+``clean_schema`` reduces a client's schema to the checkable part, which ``jsonschema-rs`` validates.
+Schemas are compiled once for each content, in a cache bounded by the bytes it holds. No schema can
+hang the process: the regex engine runs in linear time (``clean_schema`` drops patterns that it does
+not support, with look-around or back-references, and those beyond a schema's budget), a large
+schema is not compiled, a large value is not checked against a large schema, and nothing is fetched.
+``format`` is not asserted. Compiling may take 50 ms, so a caller on the event loop asks
+:func:`is_quick` first. All functions are thread-safe.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from .explain import UNEXPLAINED
 
 CACHE_BYTES: Final = 32 * 1024 * 1024
 MAX_SCHEMA: Final = 500_000  # bytes of JSON: a larger schema is not checked
-MAX_CHECKABLE: Final = 128_000  # characters of JSON: a larger checkable part isn't compiled
-SMALL: Final = 16_000  # characters of JSON: a checkable part up to this size checks any value
+MAX_CHECKABLE: Final = 128_000  # characters of JSON: a larger checkable part is not compiled
+SMALL: Final = 16_000  # characters of JSON: a checkable part up to this size validates any value
 _QUICK: Final = 4_000  # bytes of JSON: a schema of this size is compiled in a few milliseconds
-# Unless it has references or patterns.
+# unless it has references or patterns.
 _SLOW_KEYWORDS: Final = (b'"$ref"', b'"$dynamicRef"', b'"pattern')
 # Bytes that a compiled schema holds: at least, and for each byte of its JSON.
 _BASE, _FOR_EACH_BYTE = 8 * 1024, 20
-# Limit on the schema's characters times the value's: a validator holds each part of the value
-# against each part of the schema at most once, and an error copies its part of the value.
+# Limit on the schema's characters times the value's: a validator compares each part of the value
+# with each part of the schema at most once, and an error copies its part of the value.
 MAX_WORK: Final = 1_000_000_000
-# The validator raises one of these for a value that it can't take, such as a lone surrogate.
+# The validator raises one of these for a value that it can't handle, such as a lone surrogate.
 _NO_VALUE: Final = (ValueError, TypeError, RecursionError, OverflowError)
 
 
@@ -60,7 +60,7 @@ class CompiledSchema:
         self.declared = frozenset(self.properties) | frozenset(self.required)  # the root's names
         # Parameter → the words with which its text must begin and end.
         self.frames = dict(_frames(raw))
-        self.skips_patterns = patterns.skipped  # too costly ones, so that they are not checked
+        self.skips_patterns = patterns.skipped  # patterns that were too costly are not checked
         self._size = len(json.dumps(self.schema))
         self._validator = _validator(self.schema if self._size <= MAX_CHECKABLE else True)
         self.bytes = _BASE + _FOR_EACH_BYTE * self._size + PATTERN_BYTES - patterns.left  # it holds
@@ -73,7 +73,7 @@ class CompiledSchema:
         return self._size * len(json.dumps(value)) > MAX_WORK
 
     def accepts(self, value: Any) -> bool:
-        """Whether ``value`` fits; True if validation costs too much or the validator can't tell."""
+        """Whether ``value`` fits; True if validation costs too much or the validator fails."""
         if not self.is_checkable(value):
             return True
         with suppress(*_NO_VALUE):
@@ -83,7 +83,7 @@ class CompiledSchema:
         return True
 
     def names(self, value: str) -> bool:
-        """Whether the raw schema holds this text as a value: an option, a default, an example."""
+        """Whether the raw schema has this text as a value: an option, a default, an example."""
         return json.dumps(value) in self._raw_text
 
     @cached_property
@@ -118,19 +118,19 @@ def _validator(schema: dict[str, Any] | bool) -> Any:
     def refuse(uri: str) -> Any:
         raise LookupError(f"{uri} is not part of the schema")
 
-    with suppress(Exception):  # a schema that doesn't compile must not make any call invalid
+    with suppress(Exception):  # a schema that doesn't compile must not make calls invalid
         return jsonschema_rs.Draft202012Validator(
             schema,
             validate_formats=False,
             pattern_options=regex(),
             retriever=refuse,
-            mask="it",  # the messages say "it" in place of the value
+            mask="it",  # messages say "it" instead of the value
         )
     return jsonschema_rs.Draft202012Validator(True)
 
 
 def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield the frames of a schema's parameters, which the wire's dialects note as ``x-frame``."""
+    """Yield the frames of a schema's parameters, which the wire's dialects store as ``x-frame``."""
     properties = raw.get("properties") if isinstance(raw, dict) else None
     for name, schema in properties.items() if isinstance(properties, dict) else ():
         match schema:
@@ -138,7 +138,7 @@ def _frames(raw: Any) -> Iterator[tuple[str, tuple[str, str]]]:
                 yield name, (opening, closing)
 
 
-# Compiled schemas by content; the longest unused go first.
+# Compiled schemas by content, in LRU order.
 _cache: RecentByBytes[tuple[bytes, bool], CompiledSchema] = RecentByBytes(
     CACHE_BYTES // _BASE, CACHE_BYTES, lambda schema: schema.bytes
 )
@@ -175,7 +175,7 @@ def _cached(text: bytes, whole_object: bool) -> CompiledSchema | None:
 
 
 def is_quick(schema: Any, *, whole_object: bool = True) -> bool:
-    """Whether :func:`compile_schema` will take no more than a few milliseconds."""
+    """Whether :func:`compile_schema` takes no more than a few milliseconds."""
     text = _json(schema)
     if text is None or len(text) > MAX_SCHEMA:
         return True
@@ -185,7 +185,7 @@ def is_quick(schema: Any, *, whole_object: bool = True) -> bool:
 
 
 def _json(schema: Any) -> bytes | None:
-    """Return a schema as JSON; None for what isn't JSON."""
+    """Return a schema as JSON; None if it isn't JSON."""
     with suppress(TypeError, ValueError, RecursionError):
         return orjson.dumps(schema)
     with suppress(TypeError, ValueError, RecursionError):

@@ -1,9 +1,10 @@
 """The stage of the pipeline that checks, repairs and doubts the calls of a reply.
 
 While the reply arrives, ``text_hold`` holds text that may be a call. At the reply's end, ``mend``
-turns calls written as text into real calls, drops half a call that a length limit cut, and checks
-and repairs each call. Then ``judge`` refuses the reply if one call can't be delivered, and doubts a
-valid reply if a call has an odd value, or if the text may hold a call that no format reads.
+turns calls written as text into real calls, drops a call that a length limit cut in half, and
+checks and repairs each call. Then ``judge`` refuses the reply if a call can't be delivered, and
+doubts a valid reply if a call has an odd value, or if the text may hold a call that no format
+reads.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from . import guided
 from .check import Options, raw_schema
 from .client_history import is_readable, readable
 from .conversation import Conversation
-from .doubts import LEAST_LEAVES, MAX_LEAVES, Valid, call_doubts, leaves
+from .doubts import LEAST_LEAVES, MAX_LEAVES, ValidCall, call_doubts, leaves
 from .formats.base import json_object
 from .mend_choice import ChoiceMender
 from .reply_parts import Mended, as_message, bad_calls
@@ -33,12 +34,12 @@ from .text_calls import Holdback
 from .tool_choice import CLAIMED
 from .unread import UNREAD, made_up_result, unread, unread_around_calls, unread_call
 
-LONG = 10_000  # bytes of a request; to search its transcript takes up to 10 milliseconds
+LONG = 10_000  # bytes of a request whose transcript takes up to 10 milliseconds to search
 MISCOPIED = "miscopied_id"
-# What no model means to write: if the second reply has it too, the next tier is asked.
+# What no model writes on purpose: if the second reply has it too, the next tier is asked.
 SLIPS = (MISCOPIED, "leaked_markup", "unframed_text")
 UNOFFERED = "unknown_tool"
-# For these doubts the next tier is asked: the same tier would most likely repeat its slip.
+# For these doubts the next tier is asked: the same tier would probably repeat its mistake.
 ASK_NEXT = (MISCOPIED, UNREAD)
 
 
@@ -92,10 +93,10 @@ class _ValidationState(StageState):
         return Holdback(self._mender.callable, self._off) if rescues else None
 
     def is_slow(self, reply: Reply) -> bool:
-        """Whether a schema that the reply needs is slow to compile, or a doubt searches long.
+        """Whether a schema for the reply compiles slowly, or a doubt searches long.
 
         The event loop compiles small schemas itself; a large one, or one with patterns or
-        references, would hold it for up to 50 ms.
+        references, would block it for up to 50 ms.
         """
         mender, tools = self._mender, self._mender.tools
         wanted = raw_schema(mender.response_format)
@@ -126,7 +127,7 @@ class _ValidationState(StageState):
             for _ in range(mended.unchecked):
                 self._note("tool_call_unchecked", ())
         if self._failures:
-            return  # one bad choice fails the attempt: judge and report the reply as it came
+            return  # one bad choice fails the attempt: judge and report the original reply
         repairs: list[str] = []
         for index, mended in self._mended.items():
             repairs += self._apply(reply, index, mended)
@@ -145,7 +146,7 @@ class _ValidationState(StageState):
         return InvalidToolCall(tuple(failures), doubt, ask_next, response)
 
     def _doubts(self, reply: Reply) -> list[CallFailure]:
-        """Return the doubts about a valid reply; a second opinion is asked for only once."""
+        """Return the doubts about a valid reply; only one second opinion is asked for."""
         first, choice = self._exchange.second_opinion_on, reply.choices.get(0)
         if choice is None or len(reply.choices) > 1:
             return []
@@ -153,25 +154,25 @@ class _ValidationState(StageState):
         if first is not None:
             if plausibility and doubt is not None and doubt.kind == UNOFFERED:
                 self.remarks.call_as_text = True
-            return self._no_answer(first, choice) if isinstance(first, InvalidToolCall) else []
+            return self._unresolved(first, choice) if isinstance(first, InvalidToolCall) else []
         if doubt is CLAIMED:
             return [CLAIMED]
         if not plausibility:
             return []
-        doubt = self._unread(choice, self._mended[0])
+        doubt = self._unread_doubt(choice, self._mended[0])
         if doubt is not None and doubt.kind not in self._off:
             return [doubt]
         return self._doubted_calls(choice.tool_calls)
 
-    def _no_answer(self, first: InvalidToolCall, choice: ChoiceReply) -> list[CallFailure]:
+    def _unresolved(self, first: InvalidToolCall, choice: ChoiceReply) -> list[CallFailure]:
         """Return why the second opinion can't replace the first reply; [] if it can.
 
-        The second reply may not have the same slip. If the doubt was about an id, or if the first
-        reply's text is at the client already, it must have a call.
+        The second reply must not have the same mistake. If the doubt was about an id, or if the
+        client already has the first reply's text, it must have a call.
         """
         kind = first.failures[0].kind
         if not choice.tool_calls:
-            must_call = kind == MISCOPIED or self._exchange.text_is_out
+            must_call = kind == MISCOPIED or self._exchange.text_committed
             return list(first.failures) if must_call else []
         doubted = self._doubted_calls(choice.tool_calls) if kind in SLIPS else []
         return [failure for failure in doubted if failure.kind == kind]
@@ -188,7 +189,7 @@ class _ValidationState(StageState):
             if arguments and call.name in tools:
                 schema = tools.compiled(call.name)
                 found = leaves(arguments, schema.schema, most)
-                valid = Valid(call.name, arguments, schema, said, found)
+                valid = ValidCall(call.name, arguments, schema, said, found)
                 doubts += (
                     CallFailure(call.name, kind, error, 0, position)
                     for kind, error in call_doubts(valid, self._off)
@@ -196,7 +197,7 @@ class _ValidationState(StageState):
         # A doubt about an id counts only if there is no other, and alone: it goes to the next tier.
         return [doubt for doubt in doubts if doubt.kind != MISCOPIED] or doubts[:1]
 
-    def _unread(self, choice: ChoiceReply, mended: Mended) -> CallFailure | None:
+    def _unread_doubt(self, choice: ChoiceReply, mended: Mended) -> CallFailure | None:
         """Doubt a text that may hold a call which no format reads, alone or around others."""
         mender, tools, doubt = self._mender, self._mender.tools, mended.doubt
         if choice.tool_calls:

@@ -1,12 +1,11 @@
-"""Find tool calls that a model wrote as text, and turn them into real calls.
+"""Finds tool calls that a model wrote as text, and turns them into real calls.
 
 ``Holdback`` reads a reply that is still arriving, ``rescue`` a whole one, through a ``Holdback``.
 A ``Scanner`` finds the places where a call may begin; the formats that may begin there, rows of
 ``formats/table.py``, are tried in order. The judgement is conservative: only names of the request's
 tools count, and never inside reasoning, quotes, code or an example. A text without calls comes back
-untouched, apart from tokens at its end with which templates end a turn, and from the marks of a
-format that has channels for text. These are taken out of any reply, whether tools are offered or
-not.
+unchanged, except for tokens at its end with which templates end a turn, and for the marks of a
+format that has channels for text. These are removed from any reply, even if no tools are offered.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 
 from ..wire.call import Call
 from .formats.base import (
-    LITTER,
+    LEFTOVER_MARKS,
     MAX_CALLS,
     WINDOW,
     Exhausted,
@@ -35,25 +34,25 @@ from .formats.scanner import Candidate, Scanner
 from .formats.table import KNOWN, SIGN, SPECIAL, TRIGGER, begins_calls
 from .tools import ToolSet
 
-# Each chunk makes the scanner look again at the undecided text. If more characters than this are
-# undecided, all text waits for the reply's end; more blanks at the reply's beginning flow instead.
+# Each chunk makes the scanner check the undecided text again. If it exceeds this many characters,
+# all text waits for the reply's end; more blanks at the reply's beginning flow instead.
 PATIENCE = 1_024
-MAX_THOUGHT = 8_000  # characters at a thought's end that are searched for calls
-MAX_MARKS = 8  # the last marks in them that are tried
+MAX_THOUGHT = 8_000  # characters at the end of reasoning that are searched for calls
+MAX_MARKS = 8  # the last marks in it that are tried
 NONE: frozenset[str] = frozenset()
 
 
 class Rescued(Struct, frozen=True):
     """The calls of a text, in order, and the text around them."""
 
-    calls: tuple[Call, ...]  # names as the request has them; arguments, raw text if unreadable
-    # The whole text, unchanged, if there are no calls; else the pieces before, between and after
-    # the calls, without blank pieces.
+    calls: tuple[Call, ...]  # with names as the request has them; arguments: raw text if unreadable
+    # The whole text, unchanged, if there are no calls; else the non-blank pieces before, between
+    # and after the calls.
     content: str
     # Names of calls, in a marked format or next to known calls, that no tool of the request has.
-    # A block with a known call is taken out of `content` whole, any other block stays in it.
+    # A block with a known call is completely removed from `content`, any other block stays.
     unknown: tuple[str, ...] = ()
-    # The first name of calls without a mark, which no tool of the request has; "": there is none.
+    # The first name of unmarked calls that no tool of the request has; "": there is none.
     unoffered: str = ""
 
 
@@ -68,7 +67,7 @@ def rescue(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
 
 
 def is_prose(text: str, tools: ToolSet) -> bool:
-    """Whether a whole text has no sign of a call, nor of what else is taken out of texts."""
+    """Whether a whole text has no sign of a call, nor of anything else that is removed."""
     if not tools:
         return SIGN.search(text) is None
     start = skip_space(text, 0)
@@ -77,10 +76,10 @@ def is_prose(text: str, tools: ToolSet) -> bool:
 
 
 def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
-    """Like ``rescue``, for a text that a length limit cut: leave out text that may be half a call.
+    """Like ``rescue``, for a text cut by a length limit: drop text that may be half a call.
 
-    The last call counts as whole only if its arguments are a JSON object that the model closed
-    itself: after tags or keywords more might have come, and half a file must not be written.
+    The last call counts as complete only if its arguments are a JSON object that the model closed
+    itself: after tags or keywords more might have followed, and half a file must not be written.
     """
     rescued = rescue(text, tools, off)
     content = rescued.content
@@ -91,9 +90,9 @@ def rescue_cut(text: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued
 
 
 def rescue_thought(thought: str, tools: ToolSet, off: frozenset[str] = NONE) -> Rescued:
-    """Return the calls in marks with which a thought ends, and the thought before them.
+    """Return the marked calls that end a reasoning text, and the reasoning before them.
 
-    Any other text stays a thought.
+    Any other text stays reasoning.
     """
     searched = max(0, len(thought) - MAX_THOUGHT)
     marks = (mark for mark in TRIGGER.finditer(thought, searched) if begins_calls(mark[0]))
@@ -105,7 +104,7 @@ def rescue_thought(thought: str, tools: ToolSet, off: frozenset[str] = NONE) -> 
 
 
 def whole_calls(rescued: Rescued, text: str) -> tuple[Call, ...]:
-    """Return the calls of a text that was cut, without a last one that may be half a call."""
+    """Return the calls of a cut text, without a last one that may be incomplete."""
     if not rescued.calls:
         return ()
     earlier, last_call = rescued.calls[:-1], rescued.calls[-1]
@@ -113,21 +112,21 @@ def whole_calls(rescued: Rescued, text: str) -> tuple[Call, ...]:
     for call in earlier:
         index = text.find(call.arguments, end)
         end = index + len(call.arguments) if index >= 0 else end
-    if last_call.arguments == "{}":  # the formats also make `{}` of no arguments at all
+    if last_call.arguments == "{}":  # the formats also make `{}` of missing arguments
         end = max(end, text.find(last_call.name, end))
     written = text.find(last_call.arguments, end) >= 0
     return rescued.calls if written and json_object(last_call.arguments) is not None else earlier
 
 
 class Holdback:
-    """Lets a reply's text through as it arrives, as long as the text cannot become a call.
+    """Lets a reply's text through as it arrives, unless the text may become a call.
 
     Prose flows at once. The possible beginning of a mark waits until more text has decided it;
     from a mark on, all text waits for ``finish``. Whitespace at the reply's beginning waits for
     the next character.
 
-    However a text is cut into deltas, the results of ``feed`` and the content of ``finish`` make
-    up ``rescue(text).content``, and the calls are the same.
+    However a text is split into deltas, the results of ``feed`` and the content of ``finish`` add
+    up to ``rescue(text).content``, and the calls are the same.
     """
 
     __slots__ = ("_held", "_is_prose", "_nothing_flowed", "_scanner", "_special")
@@ -136,11 +135,11 @@ class Holdback:
         self._scanner = Scanner("", tools, off=off)
         self._special = SPECIAL if tools else SIGN
         self._nothing_flowed = True  # no text has flowed yet: at most whitespace is decided
-        self._is_prose = False  # all text is decided, and no call without a mark may begin
-        self._held: list[str] | None = None  # deltas that wait for the end of the reply
+        self._is_prose = False  # all text is decided, and no unmarked call may begin
+        self._held: list[str] | None = None  # deltas that wait for the reply's end
 
     def feed(self, delta: str) -> str:
-        """Take the next delta; return the text that may flow now, "" while it may become a call."""
+        """Add the next delta; return the text that may flow now, "" while it may become a call."""
         scanner = self._scanner
         if self._held is not None:
             self._held.append(delta)
@@ -164,13 +163,14 @@ class Holdback:
             return ""
         self._nothing_flowed = False
         self._is_prose = scanner.idle
-        # A later decision looks back at the last characters. A cut copies the text, so cut rarely.
+        # Later decisions look back at the last characters. Trimming copies the text, so trim
+        # rarely.
         if scanner.pos > 4 * WINDOW:
             scanner.trim(WINDOW)
         return flowing
 
     def finish(self) -> Rescued:
-        """Return the calls in the text that is still held, and the text around them; once."""
+        """Return the calls in the text still held, and the text around them; call it once."""
         start = self._start()
         self._scanner.extend("".join(self._held or ()))
         return _Collector(self._scanner, start).collect()
@@ -181,7 +181,7 @@ class Holdback:
 
 
 class _Collector:
-    """Reads all calls of a text that is complete."""
+    """Reads all calls of a complete text."""
 
     def __init__(self, scanner: Scanner, start: int) -> None:
         self._scanner = scanner
@@ -196,7 +196,7 @@ class _Collector:
     def collect(self) -> Rescued:
         scanner = self._scanner
         candidate = scanner.advance(final=True)
-        # Whether nothing but blanks has flowed of the reply before a call may begin.
+        # Whether only blanks of the reply have flowed before a call may begin.
         begins = candidate is not None and begins_reply(scanner.text, candidate.start)
         with suppress(Exhausted):
             while candidate is not None and len(self._calls) < MAX_CALLS:
@@ -211,16 +211,16 @@ class _Collector:
             return Rescued((), text[self._start :], unknown, self._unoffered)
         self._pieces.append(text[self._last_end :])
         first_piece, *others = self._pieces
-        if begins and (first_piece.lstrip() == ">" or _is_litter(first_piece)):
+        if begins and (first_piece.lstrip() == ">" or _is_leftover(first_piece)):
             first_piece = ""
-        content = first_piece + "".join(piece for piece in others if not _is_litter(piece))
+        content = first_piece + "".join(piece for piece in others if not _is_leftover(piece))
         return Rescued(tuple(self._calls), content, unknown)
 
     def _forget_reasoning(self) -> None:
-        """Take back the calls before an end of reasoning: they were thoughts, so their text stays.
+        """Drop the calls before an end of reasoning: they were reasoning, so their text stays.
 
-        Only a tag that ends reasoning without a tag that began it gets here: the chat template
-        had opened it.
+        This happens only for a closing tag without an opening one, which the chat template has
+        written.
         """
         if self._scanner.reasoning_end > self._last_end and self._pieces:
             self._pieces.clear()
@@ -232,7 +232,7 @@ class _Collector:
         self._scanner.reasoning_end = -1
 
     def _take(self, candidate: Candidate) -> None:
-        """Take the calls of the first format that reads a block; skip a block without calls."""
+        """Add the calls of the first format that reads a block; skip a block without calls."""
         scanner, tools = self._scanner, self._src.tools
         for row in candidate.rows:
             try:
@@ -243,7 +243,7 @@ class _Collector:
                 block = None
             if block is None or block.end <= candidate.start:
                 continue
-            # A model can escape half a character, which an error could not be written with.
+            # A model can escape half a character, which an error could not be encoded with.
             names = [call.name.encode("utf-8", "replace").decode() for call in block.calls]
             named = list(zip(map(tools.tool_named, names), names, block.calls, strict=True))
             known = [Call(name, call.arguments, format=row.name) for name, _, call in named if name]
@@ -258,7 +258,7 @@ class _Collector:
                     self._pieces.append(block.text)
                 self._calls += known
                 self._src.ends = row.ends
-                end = after(LITTER, scanner.text, block.end, KNOWN) if known else block.end
+                end = after(LEFTOVER_MARKS, scanner.text, block.end, KNOWN) if known else block.end
                 self._last_end = scanner.pos = scanner.floor = end
             else:
                 scanner.reject(candidate)
@@ -267,6 +267,6 @@ class _Collector:
         scanner.reject(candidate)
 
 
-def _is_litter(piece: str) -> bool:
-    """Whether the text around calls is only blanks, and marks that a server left there."""
-    return not piece[after(LITTER, piece, 0) :].strip()
+def _is_leftover(piece: str) -> bool:
+    """Whether the text around calls is only blanks and leftover marks."""
+    return not piece[after(LEFTOVER_MARKS, piece, 0) :].strip()

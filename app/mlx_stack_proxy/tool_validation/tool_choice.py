@@ -1,4 +1,4 @@
-"""Read a request's ``tool_choice``, in the spellings of clients, and check a reply against it."""
+"""Reads a request's ``tool_choice`` in all clients' forms, and checks a reply against it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LOST: Final = CallFailure(
 def breach(
     choice: ToolChoice, names: Sequence[str], *, lost: bool, excused: bool
 ) -> CallFailure | None:
-    """Return how a reply with calls of these ``names`` breaches ``choice``; None if it does not.
+    """Return how a reply with calls of these ``names`` violates ``choice``, or None.
 
     ``lost``: the reply has no call, but was meant as one. ``excused``: it may lack calls,
     because it was cut or failed otherwise.

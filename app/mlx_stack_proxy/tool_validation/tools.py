@@ -1,7 +1,7 @@
-"""The tools of a request: find a tool by its name or by a misspelling of it.
+"""The tools of a request, which can be found by a name or by a misspelling of it.
 
-A model's name is tried as it is, then without the marks that a template left around it, each time
-also by its letters and digits alone. A misspelling counts only if exactly one tool has these.
+A model's name is tried unchanged, then without the marks that a template left around it, each time
+also by its letters and digits only. A misspelling counts only if exactly one tool matches it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from .names import MAX_NAME, by_spelling, squash
 from .schemas import CompiledSchema, compile_schema, is_quick
 
 # Servers and chat templates leave these around a tool's name: Kimi's call id (`:0`, `_2`), and a
-# namespace (gpt-oss and Kimi K2; Gemini). Each is taken off once; the key names the repair rule.
-DRESSINGS: Final = {
+# namespace (gpt-oss and Kimi K2; Gemini). Each is removed once; the key names the repair rule.
+NAME_DECORATIONS: Final = {
     "name_call_id": re.compile(r"(?::\d{1,6}|(?<=\w)_\d{1,2})$"),
     "name_prefix": re.compile(
         r"^(?:(?:functions?|tools?|default_api)[./:]|functions_)", re.IGNORECASE
     ),
 }
-NAMESPACE_END: Final = "__"  # stands between a namespace, or a server of tools, and the tool's name
+NAMESPACE_END: Final = "__"  # separates a namespace, or a server of tools, from the tool's name
 
 
 class ToolSet:
-    """A request's tools, with their parameter schemas; each is compiled when first asked for."""
+    """A request's tools, with their parameter schemas, which are compiled when first needed."""
 
     def __init__(self, schemas: Mapping[str, Any]) -> None:
         self.names = tuple(schemas)  # in the request's order
@@ -46,7 +46,7 @@ class ToolSet:
         return self._compiled[name]
 
     def parameters(self, name: str) -> Collection[str]:
-        """Return the parameters of the tool of this name; where it lists them, compile nothing."""
+        """Return a tool's parameters, without compiling its schema if it lists them."""
         schema = self._schemas.get(name)
         listed = schema.get("properties") if isinstance(schema, Mapping) else None
         return listed if isinstance(listed, Mapping) else self.compiled(name).properties
@@ -56,9 +56,9 @@ class ToolSet:
         return name in self._compiled or is_quick(self._schemas.get(name))
 
     def resolve(self, name: str) -> tuple[str, tuple[str, ...]] | None:
-        """Return the one tool that ``name`` spells, and the rules applied; None if none fits.
+        """Return the one tool that ``name`` spells, and the rules applied; None if none matches.
 
-        Rules: ``name_marker`` (cuts a template's marker after the name off), ``name_prefix``
+        Rules: ``name_marker`` (removes a template's marker after the name), ``name_prefix``
         (``functions.``), ``name_call_id`` (Kimi's ``:3``), ``name_spelling`` (case, separators),
         ``name_namespace`` (the name after the ``__`` of one tool).
         """
@@ -70,7 +70,7 @@ class ToolSet:
         trimmed = bare.strip().strip("`\"'").removesuffix("()")
         rules = ["name_marker"] if marker else ["name_spelling"] if trimmed != bare else []
         tool = self._spelled(trimmed)
-        for rule, dressing in DRESSINGS.items():
+        for rule, dressing in NAME_DECORATIONS.items():
             if tool is None and dressing.search(trimmed):
                 rules.append(rule)
                 trimmed = dressing.sub("", trimmed)
@@ -97,8 +97,8 @@ class ToolSet:
         schema, given_names = self.schema_of(name), set(keys)
         return set(schema.required) <= given_names <= schema.properties.keys()
 
-    def taker_of(self, arguments: Mapping[str, Any]) -> str | None:
-        """Return the one tool that takes these arguments; None if none or several do."""
+    def tool_accepting(self, arguments: Mapping[str, Any]) -> str | None:
+        """Return the one tool that accepts these arguments; None if none or several do."""
         takers = [name for name in self.names if arguments and self.takes(name, arguments.keys())]
         return takers[0] if len(takers) == 1 else None
 

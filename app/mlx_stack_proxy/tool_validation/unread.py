@@ -1,9 +1,9 @@
-"""Recognize texts that hold a call which no format reads.
+"""Recognises texts with a call that no format reads.
 
 ``broken_call`` is certain: the whole reply is a mark, an offered tool's name, and more text up to a
-closing sign. ``unread_call`` is a doubt, because the text may only show an example. It looks after
-the reasoning, outside quotes and inline code, for a tool's name near a mark that opens or closes
-calls, and for JSON or Python that calls a tool with all that it requires.
+closing symbol. ``unread_call`` is a doubt, because the text may only show an example. It searches
+the text after the reasoning, outside quotes and inline code, for a tool's name near a mark that
+opens or closes calls, and for JSON or Python that calls a tool with everything that it requires.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .formats.table import FENCES, ROWS, TRIGGER, begins_calls, own_tags
 from .tools import ToolSet
 
 UNREAD: Final = "unread_call"  # the kind of the doubt
-MAX_TEXT: Final = 8_000  # characters; a longer text counts as an answer, whatever it holds
+MAX_TEXT: Final = 8_000  # characters; a longer text counts as an answer, whatever it contains
 MAX_TRIED: Final = 8  # marks, and places of code, that are examined
-NEARBY: Final = 120  # characters before or after a mark in which the tool's name must stand
+NEARBY: Final = 120  # characters before or after a mark in which the tool's name must occur
 
-CLOSE: Final = 40  # characters before an object in which the tool's name may stand
+CLOSE: Final = 40  # characters before an object in which the tool's name may occur
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.-]*+")
 # The places where JSON or a Python call may begin.
@@ -38,8 +38,8 @@ _CODE: Final = re.compile(rf"{_JSON.pattern}|(?<![\w.-])(?=[A-Za-z_][\w.-]*+\()"
 _ELEMENT: Final = re.compile(r"<([A-Za-z_][\w.-]{0,199}+)\b[^<>]{0,2000}(?:/>|>.*</\1>)", re.DOTALL)
 _KEY: Final = re.compile(r"<([A-Za-z_][\w.-]{0,199}+)>|\b([A-Za-z_][\w.-]{0,199}+)=")
 _FENCED: Final = re.compile(r"```\w*+\n(.*)\n```", re.DOTALL)
-# Any vendor's token: `<|…|>`, `<｜…｜…>`, `<word|…>`, `]<]…[>[`. Each year brings new ones. And a
-# tag that holds a name, without the `<` that some servers take out.
+# Any vendor's token: `<|…|>`, `<｜…｜…>`, `<word|…>`, `]<]…[>[`. Each year brings new ones. And
+# a tag that contains a name, without the `<` that some servers remove.
 _VENDOR: Final = (
     r"<[|｜][^<>\n]{1,60}>|<\w{1,40}\|[^<>\n]{0,60}>|\]<\][^<>\n]{1,40}\[>\["
     r"|\[(?i:tool[_ ]calls?)\s*+:"  # as transcripts show calls
@@ -60,16 +60,16 @@ def unread(tool: str) -> CallFailure:
 
 
 def unread_call(text: str, tools: ToolSet) -> str | None:
-    """Return the name of the tool whose call ``text`` may hold; None if it holds none."""
+    """Return the name of the tool whose call ``text`` may contain, or None."""
     if not tools or len(text) > MAX_TEXT:
         return None
     answer = after_thoughts(text)
     whole = answer.strip()
     return (
-        _marked(answer, tools)
-        or _as_code(answer, tools)
-        or _as_object(whole, tools)
-        or _as_element(whole, tools)
+        _near_mark(answer, tools)
+        or _in_code(answer, tools)
+        or _in_object(whole, tools)
+        or _in_element(whole, tools)
     )
 
 
@@ -84,18 +84,18 @@ def made_up_result(text: str) -> CallFailure | None:
 
 
 def unread_around_calls(text: str, tools: ToolSet) -> str | None:
-    """Return the tool whose call may stand in the ``text`` around other calls; None if none does.
+    """Return the tool whose call the ``text`` around other calls may contain, or None.
 
-    Python code is prose there: models announce a call so.
+    Python code counts as prose there, because models announce a call that way.
     """
     if not tools or len(text) > MAX_TEXT:
         return None
     answer = after_thoughts(text)
-    return _marked(answer, tools) or _as_code(answer, tools, _JSON) or _nameless(answer)
+    return _near_mark(answer, tools) or _in_code(answer, tools, _JSON) or _nameless(answer)
 
 
 def _nameless(text: str) -> str | None:
-    """Return the word before a mark after which an object stands, or the mark itself."""
+    """Return the word before a mark that an object follows, or the mark itself."""
     for mark in itertools.islice(TRIGGER.finditer(text), MAX_TRIED):
         start, end = mark.span()
         opens = begins_calls(mark[0]) and _JSON.match(text, skip_space(text, end))
@@ -106,15 +106,15 @@ def _nameless(text: str) -> str | None:
 
 
 def broken_call(text: str, tools: ToolSet) -> bool:
-    """Whether a whole reply is a call that can't be read, from its mark to a closing sign."""
+    """Whether a whole reply is an unreadable call, from its mark to a closing symbol."""
     answer = after_thoughts(text).strip()
     mark = TRIGGER.match(answer)
     marked = mark is not None and begins_calls(mark[0])
     ends = answer.endswith((">", "]", "}"))
-    return marked and ends and _named(answer, 0, NEARBY, tools) is not None
+    return marked and ends and _tool_between(answer, 0, NEARBY, tools) is not None
 
 
-def _marked(text: str, tools: ToolSet) -> str | None:
+def _near_mark(text: str, tools: ToolSet) -> str | None:
     """Return the first tool that is named near a mark."""
     openers = {*ROWS, *own_tags(tools.names)} - {*FENCES}
     marks = (
@@ -132,17 +132,17 @@ def _marked(text: str, tools: ToolSet) -> str | None:
             quoted = text.find(closer, mark.end())
         else:
             start = mark.start() - NEARBY if mark[0].startswith("</") else mark.start()
-            if name := _named(text, max(0, start), mark.end() + NEARBY, tools):
+            if name := _tool_between(text, max(0, start), mark.end() + NEARBY, tools):
                 return name
     return None
 
 
-def _named(text: str, start: int, end: int, tools: ToolSet) -> str | None:
+def _tool_between(text: str, start: int, end: int, tools: ToolSet) -> str | None:
     """Return the first tool that is named between two indexes."""
     return next(filter(None, map(tools.tool_named, _NAME.findall(text, start, end))), None)
 
 
-def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str | None:
+def _in_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str | None:
     """Return the tool that Python code, JSON with its name, or JSON after its name calls.
 
     JSON that has a tool's name and arguments, and nothing else, is a call even if these are wrong.
@@ -159,7 +159,7 @@ def _as_code(text: str, tools: ToolSet, places: re.Pattern[str] = _CODE) -> str 
         if name := next(filter(None, named), None):
             return name  # whether its arguments are valid or not
         reading = read_calls(src, index) if is_json else python_calls.read_calls(src, index)
-        if name := _meant(text, index, reading, tools):
+        if name := _tool_by_shape(text, index, reading, tools):
             return name
         calls += reading[0] if reading else _after_name(src, index)
     for call in calls:
@@ -175,10 +175,10 @@ _ENVELOPE: Final = re.compile(
 )
 
 
-def _meant(text: str, index: int, reading: Reading, tools: ToolSet) -> str | None:
+def _tool_by_shape(text: str, index: int, reading: Reading, tools: ToolSet) -> str | None:
     """Return the tool that is called here by shape alone, whatever its arguments are.
 
-    That is JSON that begins with a tool's name and then arguments, also if it breaks off; or a call
+    That is JSON that begins with a tool's name and then arguments, even if it breaks off; or a call
     in Python that has its lines to itself.
     """
     if text[index] == "{":
@@ -201,10 +201,10 @@ def _after_name(src: Source, index: int) -> list[Call]:
     return [Call(name, write(reading[0]))] if name and reading and reading[0] else []
 
 
-def _as_element(text: str, tools: ToolSet) -> str | None:
-    """Return the tool whose own element a text is, with all that it requires as elements or keys.
+def _in_element(text: str, tools: ToolSet) -> str | None:
+    """Return the tool whose own element a text is, with everything required as elements or keys.
 
-    Such elements are calls where their name can't be a document's; others may be.
+    Such elements are calls if their name can't be a document's; others may be.
     """
     element = _ELEMENT.fullmatch(text)
     if element is None or element[1] not in tools:
@@ -214,8 +214,8 @@ def _as_element(text: str, tools: ToolSet) -> str | None:
     return element[1] if tools.takes(element[1], keys) else None
 
 
-def _as_object(text: str, tools: ToolSet) -> str | None:
-    """Return the tool whose name is among the values of a text that is one JSON object."""
+def _in_object(text: str, tools: ToolSet) -> str | None:
+    """Return the tool whose name is a value in a text that is one JSON object."""
     fenced = _FENCED.fullmatch(text)
     members = json_object(fenced[1] if fenced else text)
     if members is None:

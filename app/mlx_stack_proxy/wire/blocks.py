@@ -2,8 +2,8 @@
 
 A client sends its whole transcript with every turn, so nearly all messages of a request were in the
 previous one. :class:`Blocks` hashes each prefix of a transcript, block by block. A reader stores
-its result for a prefix in a :class:`Known`, under that hash, and reads only the messages after it.
-Each request hashes its whole transcript, so hashing must be about as fast as memory.
+its result for a prefix in a :class:`PrefixCache`, under that hash, and reads only the messages
+after it. Each request hashes its whole transcript, so hashing must be about as fast as memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Blocks:
             self.names.append(name)
 
 
-class Known(Generic[_V]):
+class PrefixCache(Generic[_V]):
     """What one reader has made of transcripts' prefixes, each of which ends with a block."""
 
     __slots__ = ("_values",)
@@ -85,14 +85,14 @@ def messages_in(body: Mapping[str, Any]) -> list[Any] | None:
 
 
 def dumped(value: Any) -> bytes:
-    """Write a value as JSON, or as :func:`walked` does if orjson refuses the value."""
+    """Write a value as JSON, or as :func:`dumped_leniently` does if orjson refuses the value."""
     try:
         return orjson.dumps(value)
     except (TypeError, ValueError):  # a lone surrogate, deep nesting, a type that JSON lacks
-        return walked(value)
+        return dumped_leniently(value)
 
 
-def walked(value: Any) -> bytes:
+def dumped_leniently(value: Any) -> bytes:
     """Write a value that orjson refuses (long numbers, lone surrogates, deep nesting) as bytes.
 
     Equal values give equal bytes. The bytes are not JSON.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import orjson
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from .growing import Growing
+from .growing import GrowingText
 
 _TOKENS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 _STEPS: Final = {"{": 1, "[": 1, "}": -1, "]": -1}
@@ -88,7 +88,7 @@ class Call:
     ) -> None:
         self.id = id
         self.name = name
-        self.written = Growing(arguments)
+        self.written = GrowingText(arguments)
         self.format = format  # the text format that it was written in; "": a proper tool call
         self.more: list[dict[str, Any]] = []  # unknown fields of its pieces
         self.was_object = False  # upstream sent an object; clients need JSON text

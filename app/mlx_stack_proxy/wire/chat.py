@@ -20,7 +20,7 @@ from .merge import merged, merged_chunks
 from .reply import ChoiceReply, Reply
 from .tape import Tape
 
-_NOT_AGAIN = frozenset({*REASONING_FIELDS, "role", "reasoning_details"})
+_REPEATED_FIELDS = frozenset({*REASONING_FIELDS, "role", "reasoning_details"})
 Json = dict[str, Any]
 
 
@@ -48,13 +48,13 @@ class ChatRenderer:
         self._include_usage = include_usage
         self._legacy = legacy_functions
         self._changes = self._continues or legacy_functions  # whether any frame may need changes
-        self._anew = False  # whether the rest must be rewritten
+        self._must_rewrite = False  # whether the rest must be rewritten
         self._tape: Tape | None = None  # created with the first held frame
-        self._more: list[bytes] = []  # unknown fields of held frames, as JSON
+        self._held_fields: list[bytes] = []  # unknown fields of held frames, as JSON
         self._has_role = False  # whether the client has received the role
         self._done = sse.DONE_FRAME
 
-    def let_out(self, delta: Delta) -> bytes:
+    def release(self, delta: Delta) -> bytes:
         """Return the bytes of a frame that may go out now."""
         self._has_role = True
         return delta.raw if delta.usage is None and not self._changes else self._frame(delta)
@@ -63,7 +63,7 @@ class ChatRenderer:
         """Keep a frame until the reply ends. Raises :class:`MalformedChunk`."""
         if delta.more is not None:
             try:
-                self._more.append(orjson.dumps(delta.more))
+                self._held_fields.append(orjson.dumps(delta.more))
             except orjson.JSONEncodeError:  # orjson reads deeper nesting than it writes
                 if not self._streams:
                     raise MalformedChunk("an event that is nested too deeply") from None
@@ -71,10 +71,10 @@ class ChatRenderer:
             self._tape = self._tape or Tape()
             self._tape.add(self._frame(delta))
 
-    def go_on_from(self, identity: Mapping[str, Any]) -> None:
+    def continue_stream(self, identity: Mapping[str, Any]) -> None:
         """Continue a stream that another attempt has begun."""
         if identity.items() - self._top().items() - self._identity.items():
-            self._identity, self._anew = dict(identity), True
+            self._identity, self._must_rewrite = dict(identity), True
 
     def split(self, delta: Delta, length: int) -> tuple[Delta, Delta]:
         """Split a frame after ``length`` characters of text; the first half keeps other fields."""
@@ -98,8 +98,8 @@ class ChatRenderer:
 
     def rest(self, reply: Reply, note: bytes = b"", metadata: Json | None = None) -> bytes:
         """Return the bytes still to be sent, up to ``[DONE]``; see ``Attempt.rest``."""
-        if self._anew or reply.mended:
-            frames = [render(self._visible(one)) for one in self._written(reply)]
+        if self._must_rewrite or reply.mended:
+            frames = [render(self._visible(one)) for one in self._rest_of_chunks(reply)]
             held, last = b"".join(frames[:-1]), b"".join(frames[-1:])
         else:
             held, last = self._tape.take() if self._tape is not None else (b"", b"")
@@ -109,7 +109,7 @@ class ChatRenderer:
 
     def whole(self, reply: Reply, metadata: Json | None = None) -> Json:
         """Return the reply as one ``chat.completion``."""
-        top, fields = merged_chunks(map(orjson.loads, self._more))
+        top, fields = merged_chunks(map(orjson.loads, self._held_fields))
         whole = {**self._top(), **top, "object": "chat.completion"}
         whole["choices"] = [
             _as_message(index, choice, fields.get(index, {"delta": {}}), index in reply.mended)
@@ -131,9 +131,9 @@ class ChatRenderer:
         if self._continues and payload.get("choices"):
             choices = visible["choices"] = []
             for choice in payload["choices"]:  # without what another attempt has sent
-                said = _without_again(choice["delta"])
-                if choice.get("finish_reason") or any(said.values()):
-                    choices.append({**choice, "delta": said})
+                content = _without_repeated(choice["delta"])
+                if choice.get("finish_reason") or any(content.values()):
+                    choices.append({**choice, "delta": content})
             if not choices:
                 return b""
         if strips:
@@ -149,10 +149,10 @@ class ChatRenderer:
         visible = {**payload, **self._identity}
         return legacy.to_functions(visible, "delta") if self._legacy else visible
 
-    def _written(self, reply: Reply) -> list[Json]:
+    def _rest_of_chunks(self, reply: Reply) -> list[Json]:
         """Return chunks with everything that the client still lacks."""
         top = self._top()
-        more, fields = merged_chunks(map(orjson.loads, self._more))
+        more, fields = merged_chunks(map(orjson.loads, self._held_fields))
         chunks = []
         for index, choice in sorted(reply.choices.items()):
             others = fields.get(index, {"index": index, "delta": {}})
@@ -178,7 +178,7 @@ class ChatRenderer:
             first["refusal"] = refusal
         first |= others
         if self._continues:
-            first = _without_again(first)
+            first = _without_repeated(first)
         deltas: list[Json] = [first]
         if text := choice.text[reply.flowed :]:
             deltas.append({"content": text})
@@ -213,5 +213,5 @@ def _as_message(index: int, choice: ChoiceReply, fields: Json, mended: bool) -> 
     return {**end, **fields}
 
 
-def _without_again(delta: Json) -> Json:
-    return {key: value for key, value in delta.items() if key not in _NOT_AGAIN}
+def _without_repeated(delta: Json) -> Json:
+    return {key: value for key, value in delta.items() if key not in _REPEATED_FIELDS}

@@ -18,14 +18,14 @@ import orjson
 from msgspec import UNSET
 
 from . import field_forms, json_text, sse
-from .delta import CHUNK, DECODE, ChoiceDelta, Chunk, Delta, Said, index_of, render, typed
+from .delta import CHUNK, DECODE, ChoiceDelta, Chunk, Delta, DeltaContent, index_of, render, typed
 
 MAX_CHOICES: Final = 128  # the most choices a client may ask for
 Believes = Callable[[Mapping[str, Any]], bool]
 # Fields that are the same in all chunks of a reply.
-_OF_SERVER: Final = ("system_fingerprint", "service_tier")
+_SERVER_FIELDS: Final = ("system_fingerprint", "service_tier")
 _SHARED: Final = frozenset(
-    {"id", "object", "created", "model", "choices", "obfuscation", *_OF_SERVER}
+    {"id", "object", "created", "model", "choices", "obfuscation", *_SERVER_FIELDS}
 )
 # A JSON string that ends with the first half of a surrogate pair, or begins with the second.
 _FIRST_HALF = re.compile('([\ud800-\udbff])"')
@@ -59,27 +59,27 @@ class ChunkReader:
         self._joins = joins
         self._expected = expected
         self.begun: set[int] = set()  # choices whose role has gone out
-        self._called: set[int] = set()  # choices with a tool call
+        self._choices_with_calls: set[int] = set()  # choices with a tool call
         self._first_half = ""  # of a surrogate pair that the server has split
         self._newest: Chunk | None = None  # the last chunk, if it was in form
         # The fields that all chunks of a reply share. `created` is 0 until a chunk brings a time.
         self._top: dict[str, Any] = {"id": id, "created": 0, "model": model, "object": CHUNK}
-        self._of_server: dict[str, Any] = {}  # the fields in ``_OF_SERVER``
+        self._server_fields: dict[str, Any] = {}  # the fields in ``_SERVER_FIELDS``
 
     def top(self) -> dict[str, Any]:
         """Return the fields that all chunks of the reply share, as of the newest chunk."""
-        self._take_top()
-        return {**self._top, **self._of_server}
+        self._copy_shared_fields()
+        return {**self._top, **self._server_fields}
 
-    def _take_top(self) -> None:
+    def _copy_shared_fields(self) -> None:
         """Copy the shared fields of the last chunk, if it was decoded in one step."""
         if (chunk := self._newest) is not None:
             self._newest = None
             self._top |= {"id": chunk.id, "created": chunk.created, "model": chunk.model}
 
     def _note_server(self, *values: Any) -> None:
-        fields = zip(_OF_SERVER, values, strict=True)
-        self._of_server |= {key: value for key, value in fields if value is not None}
+        fields = zip(_SERVER_FIELDS, values, strict=True)
+        self._server_fields |= {key: value for key, value in fields if value is not None}
 
     def read_all(self, frames: Iterable[sse.Frame]) -> Iterator[Delta]:
         """Yield the deltas of frames; comments and chunks without content yield nothing.
@@ -101,7 +101,7 @@ class ChunkReader:
             if chunk is not None and self._joins and len(chunk.choices) == 1 and not chunk.usage:
                 piece = chunk.choices[0]
                 text = piece.delta.content
-                if piece != ChoiceDelta(piece.index, Said(text)):  # the frame has more than text
+                if piece != ChoiceDelta(piece.index, DeltaContent(text)):  # it has more
                     text = None
             if texts is not None:
                 if text and piece.index == texts.choices[0].index:
@@ -138,7 +138,7 @@ class ChunkReader:
         said = piece.delta
         opens = said.role is not None or said.tool_calls or piece.finish_reason == "stop"
         if opens or piece.index not in self.begun:
-            if not self._begins(piece):
+            if not self._note_beginning(piece):
                 return self._read_other(frame, data)
         elif not (said.content or piece.finish_reason or said.says_more or usage):
             return None
@@ -151,26 +151,26 @@ class ChunkReader:
             delta.more = {"choices": [{"index": piece.index, "delta": fields}]}
         return delta
 
-    def _begins(self, piece: ChoiceDelta) -> bool:
+    def _note_beginning(self, piece: ChoiceDelta) -> bool:
         """Note what the chunk begins; return whether it is in form at this point of the stream."""
         said, index = piece.delta, piece.index
         if index in self.begun:
             if said.role is not None:
                 return False
-        elif said.role is None or not self._takes(index):
+        elif said.role is None or not self._accepts(index):
             return False
         calls = said.tool_calls
-        if piece.finish_reason == "stop" and (calls or index in self._called):
+        if piece.finish_reason == "stop" and (calls or index in self._choices_with_calls):
             return False
         for call in calls or ():
             if call.function.name and call.type is UNSET:
                 return False
         self.begun.add(index)
         if calls:
-            self._called.add(index)
+            self._choices_with_calls.add(index)
         return True
 
-    def _takes(self, index: int) -> bool:
+    def _accepts(self, index: int) -> bool:
         return index in self.begun or len(self.begun) < self._expected
 
     def _read_other(self, frame: sse.Frame, data: bytes) -> Delta | None:
@@ -178,7 +178,7 @@ class ChunkReader:
         if data == sse.DONE:
             return Delta(frame.raw, done=True)
         try:
-            payload, strict = json_text.decode(data, huge=True, join=self._joined)
+            payload, strict = json_text.decode(data, huge=True, join=self._join_surrogates)
         except ValueError as error:
             if data.isspace() or not data:
                 return None  # the SDKs fail on blank data
@@ -192,7 +192,7 @@ class ChunkReader:
         if formed is None:
             return None
         delta = typed(raw, formed)
-        if delta.error is None and _says_nothing(formed):
+        if delta.error is None and _is_empty(formed):
             return None
         try:
             encoded = orjson.dumps(formed)
@@ -202,7 +202,7 @@ class ChunkReader:
             delta.raw = frame.raw
         return delta
 
-    def _joined(self, text: str) -> str:
+    def _join_surrogates(self, text: str) -> str:
         """Join surrogate pairs that are split between events.
 
         Prepend the pending first half, and keep back a first half that ends the text.
@@ -221,16 +221,16 @@ class ChunkReader:
         A chunk that was in form already comes out equal, including its order of fields, so that the
         original bytes can be sent.
         """
-        self._note_server(*map(payload.get, _OF_SERVER))
+        self._note_server(*map(payload.get, _SERVER_FIELDS))
         raw_choices = _choices_of(payload)
         if error := field_forms.error(payload, raw_choices):
             return {"error": error}
         choices = [
             self._choice(choice, index)
             for position, choice in enumerate(raw_choices)
-            if isinstance(choice, dict) and self._takes(index := index_of(choice, position))
+            if isinstance(choice, dict) and self._accepts(index := index_of(choice, position))
         ]
-        self._take_top()
+        self._copy_shared_fields()
         for key in ("id", "model"):
             value = payload.get(key)
             if type(value) in (str, int) and value != "":
@@ -247,14 +247,14 @@ class ChunkReader:
         return formed if says_something else None
 
     def _choice(self, choice: dict[str, Any], index: int) -> dict[str, Any]:
-        delta = field_forms.delta(_said_in(choice))
+        delta = field_forms.delta(_content_of(choice))
         if index not in self.begun:
             self.begun.add(index)
             delta["role"] = "assistant"
         elif delta.get("role") is not None:
             del delta["role"]
         if delta.get("tool_calls"):
-            self._called.add(index)
+            self._choices_with_calls.add(index)
         formed = {**choice, "index": index, "delta": delta}
         formed.pop("message", None)
         if not isinstance(choice.get("delta"), dict):
@@ -264,7 +264,7 @@ class ChunkReader:
         if "finish_reason" in choice:
             reason = field_forms.finish_reason(choice["finish_reason"])
             # A reply with calls must finish with "tool_calls", or agents stop.
-            calls_end = reason == "stop" and index in self._called
+            calls_end = reason == "stop" and index in self._choices_with_calls
             formed["finish_reason"] = "tool_calls" if calls_end else reason
         return formed
 
@@ -296,7 +296,7 @@ def _choices_of(payload: Mapping[str, Any]) -> list[Any]:
     return choices[:MAX_CHOICES] if isinstance(choices, list) else []
 
 
-def _said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
+def _content_of(choice: Mapping[str, Any]) -> dict[str, Any]:
     """Return a choice's delta or message; an older completion's text as a message."""
     for message in (choice.get("delta"), choice.get("message")):
         if isinstance(message, dict):
@@ -305,7 +305,7 @@ def _said_in(choice: Mapping[str, Any]) -> dict[str, Any]:
     return {"content": text} if isinstance(text, str) else {}
 
 
-def _says_nothing(formed: Mapping[str, Any]) -> bool:
+def _is_empty(formed: Mapping[str, Any]) -> bool:
     """Whether a chunk in form has nothing for a client; the role counts as content."""
     for choice in formed["choices"]:
         said = any(value for key, value in choice.items() if key not in ("index", "delta"))
@@ -321,7 +321,7 @@ def _payloads(completion: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
     ends: list[dict[str, Any]] = []
     choices = [choice for choice in _choices_of(completion) if isinstance(choice, dict)]
     for position, choice in enumerate(choices):
-        delta = dict(_said_in(choice))
+        delta = dict(_content_of(choice))
         calls = delta.get("tool_calls")
         if isinstance(calls, list):
             delta["tool_calls"] = [

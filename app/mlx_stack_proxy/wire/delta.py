@@ -26,7 +26,7 @@ TEXT, REASONING, OTHER, CALL, FINISH = 1, 2, 4, 8, 16
 _Name = Annotated[str, Meta(min_length=1)]
 
 
-class Said(Struct, forbid_unknown_fields=True, gc=False):
+class DeltaContent(Struct, forbid_unknown_fields=True, gc=False):
     """The content of one choice's delta."""
 
     content: str | None = None
@@ -55,7 +55,7 @@ class ChoiceDelta(Struct, forbid_unknown_fields=True, gc=False):
     """One choice in a chunk."""
 
     index: Index
-    delta: Said
+    delta: DeltaContent
     finish_reason: FinishReason | None = None
     logprobs: None = None
     stop_reason: None = None  # vLLM's, like the next; `matched_stop` is SGLang's
@@ -114,12 +114,12 @@ class Delta(Struct, gc=False):
 
 
 DECODE: Final = msgspec.json.Decoder(Chunk).decode
-_OF_CHUNK: Final = frozenset(Chunk.__struct_fields__) | {"error"}
-_OF_CHOICE: Final = frozenset({"index", "delta", "finish_reason"})
-_OF_CALL: Final = frozenset({"index", "id", "type", "function"})
-_OF_FUNCTION: Final = frozenset({"name", "arguments"})
+_CHUNK_FIELDS: Final = frozenset(Chunk.__struct_fields__) | {"error"}
+_CHOICE_FIELDS: Final = frozenset({"index", "delta", "finish_reason"})
+_CALL_FIELDS: Final = frozenset({"index", "id", "type", "function"})
+_FUNCTION_FIELDS: Final = frozenset({"name", "arguments"})
 _TEXTS: Final = ("role", "refusal", *REASONING_FIELDS)
-_OF_DELTA: Final = frozenset({"content", "tool_calls", "function_call", *_TEXTS})
+_DELTA_FIELDS: Final = frozenset({"content", "tool_calls", "function_call", *_TEXTS})
 
 
 def typed(raw: bytes, formed: Mapping[str, Any]) -> Delta:
@@ -127,7 +127,7 @@ def typed(raw: bytes, formed: Mapping[str, Any]) -> Delta:
     delta = Delta(raw, usage=formed.get("usage") or None)
     if error := formed.get("error"):
         delta.error = read_error(error)
-    more = _others(formed, _OF_CHUNK)
+    more = _others(formed, _CHUNK_FIELDS)
     rest: list[dict[str, Any]] = []
     for choice in formed.get("choices") or ():
         index, fields = choice["index"], choice["delta"]
@@ -135,9 +135,9 @@ def typed(raw: bytes, formed: Mapping[str, Any]) -> Delta:
         calls = [*(fields.get("tool_calls") or ())]
         if function:
             calls.append(as_function(function, index=0))
-        said = Said(text_of(content), **{name: fields.get(name) for name in _TEXTS})
+        said = DeltaContent(text_of(content), **{name: fields.get(name) for name in _TEXTS})
         said.tool_calls = [_piece(place, call) for place, call in enumerate(calls)]
-        others = _others(fields, _OF_DELTA)
+        others = _others(fields, _DELTA_FIELDS)
         if not isinstance(content, str | None):
             others["content"] = content
         if (
@@ -147,7 +147,7 @@ def typed(raw: bytes, formed: Mapping[str, Any]) -> Delta:
         ):
             delta.other = (*delta.other, index)
         delta.choices.append(ChoiceDelta(index, said, choice.get("finish_reason")))
-        of_choice = _others(choice, _OF_CHOICE)
+        of_choice = _others(choice, _CHOICE_FIELDS)
         if of_choice or others:
             rest.append({"index": index, "delta": others, **of_choice})
     delta.more = more | {"choices": rest} if rest else more or None
@@ -168,8 +168,8 @@ def _piece(position: int, call: dict[str, Any]) -> CallPiece:
         arguments = orjson.dumps(arguments).decode()
     name, kind, index = string_of(function.get("name")), call.get("type"), index_of(call, position)
     whole = kind == "function" or (kind is None and not name)
-    more = _others(call, _OF_CALL)
-    if inner := _others(function, _OF_FUNCTION):
+    more = _others(call, _CALL_FIELDS)
+    if inner := _others(function, _FUNCTION_FIELDS):
         more["function"] = inner
     return OddPiece(
         index,
@@ -197,7 +197,7 @@ def split_text(delta: Delta, length: int) -> tuple[Delta, Delta]:
     head, said = copy(delta), copy(choice.delta)
     said.content = text[:length]
     head.choices, head.text = [ChoiceDelta(choice.index, said)], text[:length]
-    tail = ChoiceDelta(choice.index, Said(content=text[length:]))
+    tail = ChoiceDelta(choice.index, DeltaContent(content=text[length:]))
     return head, Delta(b"", [tail], kinds=TEXT, text=text[length:])
 
 

@@ -139,7 +139,7 @@ class DialectRenderer:
 
     split = staticmethod(split_text)
 
-    def let_out(self, delta: Delta) -> bytes:
+    def release(self, delta: Delta) -> bytes:
         if not self._identified:
             self._encoder.identify(self._top())
             self._identified = True
@@ -154,7 +154,7 @@ class DialectRenderer:
     def hold(self, delta: Delta) -> None:
         """Nothing to keep: the reply has everything."""
 
-    def go_on_from(self, identity: Mapping[str, Any]) -> None:
+    def continue_stream(self, identity: Mapping[str, Any]) -> None:
         """Nothing to do: all attempts share one encoder."""
 
     def unpack(self) -> None:

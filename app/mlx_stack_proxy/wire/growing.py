@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Growing:
+class GrowingText:
     """A text that arrives in pieces, joined when read; linear in total.
 
     A watcher keeps an offset into it, not a copy.

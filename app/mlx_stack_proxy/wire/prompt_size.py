@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import orjson
 
-from .blocks import Blocks, Known, messages_in
+from .blocks import Blocks, PrefixCache, messages_in
 from .growing import utf8_size
 
 # English prose has about 4 bytes a token and code about 3 (OpenAI's and Llama 3's tokenizers). A
@@ -23,7 +23,7 @@ TOKENS_OF_TEMPLATE = 256
 # An image's size can't be told from its URL; OpenAI's high-detail images cost about 1,000.
 TOKENS_PER_IMAGE = 1000
 _IMAGE: Final = TOKENS_PER_IMAGE * BYTES_PER_TOKEN
-_KNOWN: Final[Known[float]] = Known()  # the sizes of earlier messages
+_KNOWN: Final[PrefixCache[float]] = PrefixCache()  # the sizes of earlier messages
 
 
 def estimate_prompt_tokens(body: Mapping[str, Any], blocks: Blocks | None = None) -> int:

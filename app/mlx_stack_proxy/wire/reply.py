@@ -18,7 +18,7 @@ from .delta import (
     usage_of,
 )
 from .field_forms import REASONING_FIELDS
-from .growing import Growing, utf8_size
+from .growing import GrowingText, utf8_size
 
 MAX_CALLS: Final = 128  # per choice; OpenAI allows as many tools in a request
 
@@ -27,10 +27,10 @@ MAX_CALLS: Final = 128  # per choice; OpenAI allows as many tools in a request
 class ChoiceReply:
     """One choice of a reply. Stages may change ``tool_calls`` and ``text`` in ``mend()``."""
 
-    written: Growing = field(default_factory=Growing)  # the text
-    thought: Growing = field(default_factory=Growing)  # the reasoning
+    written: GrowingText = field(default_factory=GrowingText)  # the text
+    thought: GrowingText = field(default_factory=GrowingText)  # the reasoning
     thought_fields: list[str] = field(default_factory=list)  # the names of the reasoning's fields
-    refused: Growing = field(default_factory=Growing)  # the text of a refusal
+    refused: GrowingText = field(default_factory=GrowingText)  # the text of a refusal
     others: int = 0  # pieces of calls and of a refusal
     has_other: bool = False  # audio or images
     tool_calls: list[Call] = field(default_factory=list)
@@ -44,7 +44,7 @@ class ChoiceReply:
 
     @text.setter
     def text(self, value: str) -> None:
-        self.written = Growing(value)
+        self.written = GrowingText(value)
 
     @property
     def reasoning(self) -> str:
@@ -124,7 +124,7 @@ class Reply:
             self.finished = False
         return choice
 
-    def let_out(self, delta: Delta) -> None:
+    def release(self, delta: Delta) -> None:
         """Record that the client has a frame's content."""
         for piece in delta.choices:
             said = piece.delta

@@ -57,7 +57,7 @@ def are_all(text: str) -> bool:
     return text.startswith(_BEGINS) and not after_thoughts(text)
 
 
-def joint(text: str) -> str:
+def separator_after(text: str) -> str:
     """Return the separator between a text that was sent and its continuation.
 
     It is a new paragraph, after the end of the reasoning if all that was sent is open reasoning.

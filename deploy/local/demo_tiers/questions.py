@@ -224,8 +224,8 @@ def _dress(rng: Random, said: str) -> str:
 def _join(rng: Random, said: list[str]) -> str:
     text = said[0]
     for words in said[1:]:
-        joint = rng.choice(phrases.JOINTS)
-        text += joint + words
+        separator_after = rng.choice(phrases.JOINTS)
+        text += separator_after + words
     return text
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mlx_stack_proxy.engine.verdicts import Cut, LoopDetected
 from mlx_stack_proxy.loop_detection.generation.marked_calls import MarkedCalls
-from mlx_stack_proxy.wire.growing import Growing
+from mlx_stack_proxy.wire.growing import GrowingText
 from tests.loop_detection.generation.test_repeated_calls import ROLE, TOOLS, Reply
 from tests.loop_detection.generation.test_reply_watch import Watched
 from tests.loop_detection.generation.texts import operations, pieces, prose
@@ -125,7 +125,7 @@ def test_a_repetition_before_the_calls_is_a_loop() -> None:
 
 
 def watch(text: str) -> None:
-    marked, written = MarkedCalls(2, (), formats=True), Growing()
+    marked, written = MarkedCalls(2, (), formats=True), GrowingText()
     for piece in pieces(text, 16):
         written.add(piece)
         marked.add(piece, written)

@@ -19,7 +19,7 @@ from mlx_stack_proxy.loop_detection.generation.limits import (
     Place,
 )
 from mlx_stack_proxy.settings import GenerationSettings
-from mlx_stack_proxy.wire.growing import Growing
+from mlx_stack_proxy.wire.growing import GrowingText
 from tests.loop_detection.generation.texts import (
     fed,
     fibonacci,
@@ -271,7 +271,7 @@ def test_pieces_make_no_difference(
     whole = flowed(text, max(len(text), 1), kind=kind, late=2000)
     assert flowed(text, 1, kind=kind, late=2000) == whole
     flow, at = Flow(GenerationSettings(), kind, late=2000), 0
-    written = Growing()
+    written = GrowingText()
     hit: Excess | None = None
     for size in cycle(sizes):
         if hit is not None or at >= len(text):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from mlx_stack_proxy.loop_detection.generation.flow import Flow
 from mlx_stack_proxy.loop_detection.generation.limits import Excess, Kind
 from mlx_stack_proxy.settings import GenerationSettings
-from mlx_stack_proxy.wire.growing import Growing
+from mlx_stack_proxy.wire.growing import GrowingText
 
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 
@@ -65,13 +65,13 @@ def flowed(
 ) -> Excess | None:
     """What all rules together say of a text that comes in pieces of this size."""
     flow = Flow(GenerationSettings(**rules), kind, late=late)  # type: ignore[arg-type]
-    written = Growing()
+    written = GrowingText()
     hits = (fed(flow, written, piece) for piece in pieces(text, size))
     hit = next((hit for hit in hits if hit is not None), None)
     return hit
 
 
-def fed(flow: Flow, written: Growing, piece: str) -> Excess | None:
+def fed(flow: Flow, written: GrowingText, piece: str) -> Excess | None:
     """What the watch of a reply does with a piece."""
     written.add(piece)
     return flow.look(written.text()) if written.size >= flow.due else None

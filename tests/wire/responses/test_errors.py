@@ -59,7 +59,7 @@ def test_a_server_that_broke_off_within_a_text_is_asked_again(
 ) -> None:
     """The proxy can't do it once text is out, and Codex (0.169) would end its task."""
     error = ProxyError(status, type_, "a sentence")
-    assert failure_of(error, text_is_out=True)["code"] == code
+    assert failure_of(error, text_committed=True)["code"] == code
 
 
 def test_codex_shows_the_sentence_of_a_spent_budget() -> None:

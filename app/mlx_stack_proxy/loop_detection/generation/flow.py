@@ -107,9 +107,9 @@ class Flow:
             self.due = min(self.due, periods.due)
         if self._calls is None:
             return excess
-        return self._among_calls(self._calls, text, excess, upto, periods.laps)
+        return self._decide_with_calls(self._calls, text, excess, upto, periods.laps)
 
-    def _among_calls(
+    def _decide_with_calls(
         self, calls: WrittenCalls, text: str, excess: Excess | None, upto: int, laps: int
     ) -> Excess | None:
         """Return the finding for a text that may hold calls. ``excess``: without regard to calls.

@@ -20,7 +20,7 @@ from ...tool_validation.formats import context
 from ...tool_validation.formats.base import Source, Where
 from ...tool_validation.formats.table import ROWS
 from ...tool_validation.tools import NO_TOOLS
-from ...wire.growing import Growing
+from ...wire.growing import GrowingText
 from .limits import Fences
 
 BULLET: Final = "⏺"
@@ -66,7 +66,7 @@ class MarkedCalls:
         self.cut_at = -1  # the index of the first surplus call; -1: none was found
         self.tool = ""  # its name
 
-    def add(self, piece: str, written: Growing) -> bool:
+    def add(self, piece: str, written: GrowingText) -> bool:
         """Add a piece, the last of ``written``. Return whether a surplus call was found."""
         self._begun = self._begun or self._marks.first.search(piece) is not None
         return self.cut_at >= 0 or (self._begun and self._look(written.text(), final=False))

@@ -41,7 +41,7 @@ class Periods:
         self._periods = tuple(runs)
         self.due = self.laps = 0
         for period, start in runs.items():
-            enough = self._enough(text, start, end, period)
+            enough = self._limit_of(text, start, end, period)
             if end - start >= enough:
                 return Excess("period", start, end, text[end - period : end])
             due = start + enough
@@ -75,7 +75,7 @@ class Periods:
                 stop = min(stop, start + size)  # occurrences after `start` are in this run
         return runs
 
-    def _enough(self, text: str, start: int, end: int, period: int) -> int:
+    def _limit_of(self, text: str, start: int, end: int, period: int) -> int:
         """Return from how many characters on this run is too long."""
         late = end > self._about.late
         enough = characters(self._rules, "text", period, late=late)

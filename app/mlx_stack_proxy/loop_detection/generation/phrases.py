@@ -36,11 +36,11 @@ def phrase(about: RuleContext, text: str, end: int) -> Excess | None:
     """
     times = max(int(PHRASE_A_LAP * about.rules.min_laps), 3)
     search_start = max(end - PHRASE_LENGTH - PHRASE_DISTANCE * (times - 1), 0)
-    said = text[end - PHRASE_LENGTH : end]
+    phrase_text = text[end - PHRASE_LENGTH : end]
     # Occurrences may overlap, which `count` misses.
-    if 3 * text.count(said, search_start, end) < times or is_signs(said):
+    if 3 * text.count(phrase_text, search_start, end) < times or is_signs(phrase_text):
         return None
-    places = _places(text, said, search_start, end)[-times:]
+    places = _places(text, phrase_text, search_start, end)[-times:]
     laps = [text[start:stop] for start, stop in pairwise(places)]
     if len(places) < times or len(set(laps)) > PHRASE_KINDS or is_signs(laps[-1]):
         return None

@@ -20,7 +20,7 @@ from ...engine.verdicts import Cut, LoopDetected, Verdict, truncated
 from ...settings import Settings
 from ...tool_validation.tools import ToolSet, tool_set
 from ...wire.delta import REASONING, TEXT, Delta
-from ...wire.growing import Growing
+from ...wire.growing import GrowingText
 from ...wire.prompt_size import BYTES_PER_OUTPUT_TOKEN
 from ...wire.reply import ChoiceReply, Reply
 from ..call_keys import digest
@@ -156,7 +156,7 @@ class ReplyWatch(StageState):
         return tokens * BYTES_PER_OUTPUT_TOKEN
 
     def _look(
-        self, kind: Kind, reply: Reply, choice: int, written: Growing, upto: int | None = None
+        self, kind: Kind, reply: Reply, choice: int, written: GrowingText, upto: int | None = None
     ) -> Verdict | None:
         """Check a text, or its beginning up to an index, if that is due."""
         flow, size = self._flows.get(id(written)), written.size if upto is None else upto
@@ -172,7 +172,7 @@ class ReplyWatch(StageState):
         return None if finding is None else self._verdict(finding, kind, reply, choice)
 
     def _look_for_marks(
-        self, reply: Reply, choice: int, written: Growing, piece: str
+        self, reply: Reply, choice: int, written: GrowingText, piece: str
     ) -> Verdict | None:
         """Look for a surplus call, unless the text before it repeats itself."""
         if (marked := self._marked.get(choice)) is None:

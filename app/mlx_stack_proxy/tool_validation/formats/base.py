@@ -2,8 +2,8 @@
 
 A format is a ``Format`` row: the openers with which its calls begin, and a reader. The reader gets
 a ``Source`` and the index of an opener, and returns a ``Block`` of calls or None. A failed reading
-pays for the characters that it examined from the source's budget, so a hostile text can't make the
-readers examine the same characters again and again.
+is charged to the source's budget by the characters that it examined, so hostile text can't make
+the readers examine the same characters again and again.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ from ...wire.json_reader import JsonReader
 from ...wire.json_text import Unreadable, write
 from ..tools import ToolSet
 
-# Characters that failed readings of one reply may examine; then the rest of the reply stays text.
-# Successful readings cost nothing: they consume what they read, so they are linear anyway.
+# Characters that failed readings of one reply may examine; after that, the rest of the reply stays
+# text. Successful readings are free: they consume what they read, so they are linear anyway.
 READING_BUDGET = 2_000_000
 # More calls than this in one reply are a loop, not a plan; the rest of the reply stays text.
 MAX_CALLS = 256
-# How many characters before a place decide about it, in a whole text and in a stream alike.
+# How many characters before a position are considered, in a whole text and in a stream alike.
 WINDOW = 400
 
-# The tags that close a call or a value in the formats with tags; a pattern.
+# A pattern of the tags that close a call or a value in formats with tags.
 CLOSING_TAG = r"</(?:tool_calls?|function|invoke|parameter|arg_value)>"
-# The opening lines of fences that hold calls alone.
+# The opening lines of fences that contain only calls.
 FENCES = ("```tool_code", "```tool_call", "```tool_calls")
-# A token of a template's, whoever's: each year brings new ones.
+# Any vendor's template token: each year brings new ones.
 LONGEST_MARK = 44
 VENDOR_MARK = r"<[|｜][^\s<>|｜]{1,40}[|｜]>|\[\|\w{1,40}\|\]"
-# Where text ends that may go on as such a token.
+# The end of a text that may continue as such a token.
 VENDOR_MARK_BEGUN = re.compile(r"(?:<(?:[|｜][^\s<>|｜]{0,40}[|｜]?)?|\[(?:\|\w{0,40}\|?)?)\Z")
-# With a token a template ends a turn, or with one of these: nobody writes them last but a server
-# that leaves them.
+# Templates end a turn with a token, or with one of these, which at a text's end are always
+# leftovers of the server.
 PLAIN_ENDS = ("</s>", "<end_of_turn>", "<turn|>", "<seed:eos>", "[e~[")
 TURN_END = re.compile(rf"{VENDOR_MARK}|{'|'.join(map(re.escape, PLAIN_ENDS))}")
-# These, closing tags, and what else some servers leave after calls.
-LITTER = re.compile(
+# These, closing tags, and other leftovers of servers after calls.
+LEFTOVER_MARKS = re.compile(
     rf"{TURN_END.pattern}|{CLOSING_TAG}|</(?:function_calls?|tool_use|use_tool|use_mcp_tool)>|<s>"
     r"|<start_function_response>"
 )
 
 
 Reading = tuple[list[Call], int] | None  # calls, and the index after them
-Head = re.Match[str]  # what stands before a call's arguments
+Head = re.Match[str]  # what precedes a call's arguments
 Stop = re.Pattern[str]  # marks that end a call
 
 
@@ -61,10 +61,10 @@ class Exhausted(Exception):
 class Block(Struct, frozen=True):
     """A stretch of text that a reader has read."""
 
-    end: int  # the index after it
-    calls: tuple[Call, ...]  # names as the model wrote them; none: the scanner skips the stretch
-    text: str = ""  # prose inside the stretch, which stays in the reply's content
-    cleaned: bool = False  # the stretch is replaced by `text`, though it holds no calls
+    end: int  # the index after the block
+    calls: tuple[Call, ...]  # with names as the model wrote them; none: the scanner skips the block
+    text: str = ""  # prose inside the block, which stays in the reply's content
+    cleaned: bool = False  # `text` replaces the block, though it has no calls
 
 
 class Source:
@@ -79,14 +79,14 @@ class Source:
         self.text = text
         self.tools = tools
         self.floor = 0
-        # The marks that close calls of the last marked format: before one stands an echo of a call.
+        # The last marked format's marks that close calls: a call before one is an echo.
         self.ends: Stop | None = None
         self.budget = READING_BUDGET  # characters that failed readings may still examine
         # Needle → where its last search began, and the index found (-1: none).
         self._searches: dict[str | re.Pattern[str], tuple[int, int]] = {}
 
     def find(self, needle: str | re.Pattern[str], start: int) -> int:
-        """Like ``text.find``; caches the last answer, so a missing closer is searched only once."""
+        """Like ``text.find``; caches the last result, so a missing closer is searched only once."""
         cached = self._searches.get(needle)
         if cached is not None:
             searched_from, index = cached
@@ -106,29 +106,29 @@ class Source:
         return index if index >= 0 else len(self.text)
 
     def spend(self, characters: int) -> None:
-        """Pay for characters that a failed reading examined; raise ``Exhausted`` at the limit."""
+        """Charge characters that a failed reading examined; raise ``Exhausted`` at the limit."""
         self.budget -= characters
         if self.budget < 0:
             raise Exhausted
 
     def is_whole_reply(self, start: int, end: int) -> bool:
-        """Whether only blanks, reasoning and leftover marks stand around ``start`` to ``end``."""
+        """Whether only blanks, reasoning and leftover marks surround ``start`` to ``end``."""
         echoes = self.ends is not None and self.ends.match(self.text, skip_space(self.text, end))
-        tail_end = end if echoes else after(LITTER, self.text, end)
+        tail_end = end if echoes else after(LEFTOVER_MARKS, self.text, end)
         return begins_reply(self.text, start, self.floor) and not self.text[tail_end:].strip()
 
 
 def after(marks: Stop, text: str, pos: int, but: Container[str] = ()) -> int:
-    """Return the index after the ``marks`` in a row at ``pos``, none of which is in ``but``."""
+    """Return the index after consecutive ``marks`` at ``pos``, none of which is in ``but``."""
     while (mark := marks.match(text, skip_space(text, pos))) and mark[0] not in but:
         pos = mark.end()
     return pos
 
 
 def begins_reply(text: str, pos: int, floor: int = 0) -> bool:
-    """Whether only blanks, fewer than ``WINDOW``, stand between ``floor`` and ``pos``.
+    """Whether only blanks, fewer than ``WINDOW``, separate ``floor`` and ``pos``.
 
-    A ``>`` right before ``pos``, the end of a mark of which the rest was lost, counts as a blank.
+    A ``>`` right before ``pos``, the end of an otherwise lost mark, counts as a blank.
     """
     return pos - floor < WINDOW and text[floor:pos].lstrip() in ("", ">")
 
@@ -154,15 +154,15 @@ class Format(Struct, frozen=True):
     openers: tuple[str, ...]  # a call begins with one of these
     read: Reader  # returns None if no call stands there; may raise any exception
     where: Where = Where.MARK
-    # Whether a call may begin, judged by the text so far after the opener. False is final: it
-    # must hold for every longer text, too.
+    # Whether a call may begin, by the text after the opener so far. False is final: it must hold
+    # for every longer text, too.
     follow: Follow | None = None
     ends: Stop | None = None  # the marks that close a call
-    cleans: bool = False  # whether the reader also takes a format's marks out of a mere text
+    cleans: bool = False  # whether the reader also removes a format's marks from plain text
 
 
 def one_of(text: str, pos: int, words: tuple[str, ...]) -> bool:
-    """Whether one of ``words`` stands at ``pos``, or may stand there once more text has come."""
+    """Whether one of ``words`` is at ``pos``, or may be there once more text has arrived."""
     if text.startswith(words, pos):
         return True
     tail = text[pos : pos + max(map(len, words), default=0)]
@@ -177,7 +177,7 @@ _AFTER_NAME = re.compile(r"[({\[<]|[\w.-]++(?:=|\Z)|\Z")
 def follow_mark(text: str, pos: int, tools: ToolSet) -> bool:
     """Whether a call may follow a mark: any text, unless the mark is a tag that prose may mention.
 
-    After such a tag comes JSON, a tag, or a name; after the name a bracket, a tag or a ``key=``.
+    Such a tag must be followed by JSON, a tag, or a name; the name by a bracket, a tag or ``key=``.
     """
     if _PLAIN_TAG.fullmatch(text, text.rfind("<", max(0, pos - 40), pos), pos) is None:
         return True
@@ -189,8 +189,7 @@ def follow_mark(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 NEVER = "(?!)"  # a pattern that matches nothing
-# Reads what follows a call's head, with the pattern of marks before which arguments that can't be
-# read end.
+# Reads what follows a call's head. The pattern of marks limits arguments that can't be parsed.
 Body = Callable[[Source, Head, Stop], Reading]
 
 
@@ -237,7 +236,7 @@ def marked(
 
 
 def read_all(read_one: Callable[[int], Reading], start: int) -> tuple[list[Call], int]:
-    """Return the calls that stand in a row from ``start`` on, and the index after them."""
+    """Return consecutive calls from ``start`` on, and the index after them."""
     calls: list[Call] = []
     end = start
     while len(calls) < MAX_CALLS and (reading := read_one(end)) is not None:
@@ -256,7 +255,7 @@ def end_or(match: re.Match[str] | None, pos: int) -> int:
     return match.end() if match else pos
 
 
-# Single values: JSON as models write it, and objects' JSON text
+# Single values: JSON as models write it, and the JSON text of objects
 
 BRACKETS = frozenset({"missing_closer", "extra_closer"})
 _SPACE = re.compile(r"\s*")
@@ -273,7 +272,7 @@ def object_of(members: Iterable[tuple[str, Any]]) -> str:
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """Return the object whose strict JSON ``text`` is; None for any other text."""
+    """Return the object in strict JSON ``text``; None for any other text."""
     try:
         value = json.loads(text) if text.startswith("{") else None
     except (ValueError, RecursionError):
@@ -282,10 +281,10 @@ def json_object(text: str) -> dict[str, Any] | None:
 
 
 def json_members(src: Source, pos: int, mark: str = "") -> tuple[dict[str, Any], int] | None:
-    """Read the JSON object at ``pos``: its members and the index after it; None if none.
+    """Read the JSON object at ``pos``: its members and the index after it; None if there is none.
 
-    The reading is lenient (see ``wire.json_reader``; ``mark`` is Gemma's quotation mark), but not
-    about brackets, which the check of arguments judges, nor about a key with two values.
+    The reading is lenient (see ``wire.json_reader``; ``mark`` is Gemma's quotation mark), except
+    for brackets, which the check of arguments judges, and for a key with two values.
     """
     reader = JsonReader(src.text, pos, mark=mark)
     try:

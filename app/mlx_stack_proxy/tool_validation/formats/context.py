@@ -1,7 +1,7 @@
-"""Decide whether a place lies in quotes, inline code or a quoted line, where no call begins.
+"""Decides whether a position is in quotes, inline code or a quoted line, where no call begins.
 
-Only the last ``WINDOW`` characters before the place count, so the answer is the same in a whole
-text and in a stream.
+Only the last ``WINDOW`` characters before it count, so the answer is the same in a whole text and
+in a stream.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 
 from .base import WINDOW
 
-_AHEAD = 1_000  # characters in which the backtick that closes inline code must come
+_AHEAD = 1_000  # characters in which the backtick that closes inline code must follow
 
 # Opening mark → closing mark. A backslash escapes the call's mark: the rest of the line is text.
 _QUOTES = {
@@ -36,7 +36,7 @@ def lead_of(text: str, pos: int, floor: int = 0) -> str:
 
 
 def starts_line(text: str, pos: int, floor: int = 0) -> bool:
-    """Whether only whitespace, or text that ends in a tag, stands before ``pos`` on its line."""
+    """Whether only whitespace, or text that ends in a tag, precedes ``pos`` on its line."""
     line = lead_of(text, pos, floor).rpartition("\n")[2].strip()
     return not line or line.endswith((">", "[/THINK]", "▷"))
 
@@ -68,10 +68,10 @@ def _before_tags(lead: str) -> str:
 
 
 def closer_at(text: str, pos: int, final: bool, floor: int = 0) -> str | None:
-    """Return the mark that ends the quote, inline code or quoted line around ``pos``; None if none.
+    """Return the mark that ends the quote, inline code or quoted line around ``pos``, or None.
 
     The text before ``pos`` decides, except for inline code, which only its closing backtick proves:
-    until that or the line's end has come, the result is "".
+    until that or the line's end has arrived, the result is "".
     """
     if quote := closing_quote(text, pos, floor):
         return quote

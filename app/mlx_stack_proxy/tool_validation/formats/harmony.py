@@ -1,4 +1,4 @@
-"""Read Harmony (gpt-oss): ``<|channel|>commentary to=functions.name<|message|>{…}<|call|>``.
+"""Reads Harmony (gpt-oss): ``<|channel|>commentary to=functions.name<|message|>{…}<|call|>``.
 
 A message with ``to=`` is a call. Others are reasoning (the analysis channel) or content.
 """
@@ -47,7 +47,7 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def follow_headless(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a message whose header the server took out begins the reply; not one of Glimmer's."""
+    """Whether a message begins the reply whose header the server removed; not one of Glimmer's."""
     return begins_reply(text, pos - len(MESSAGE)) and not text.startswith("<atem:", pos)
 
 
@@ -55,13 +55,13 @@ def read(src: Source, start: int) -> Block | None:
     """Read all messages from here to the end of the reply.
 
     The texts of the final channel and of commentary without ``to=`` become the block's text; the
-    analysis is dropped. A commentary that is an object is a call without its tool's name. If there
-    is no call, the last text stays, to be searched in its turn.
+    analysis is dropped. A commentary that is an object is a call without its tool's name. Without
+    any call, the last text remains, to be searched itself.
     """
     calls: list[Call] = []
     texts: list[str] = []
     end = start
-    last = start  # where the last text begins, or the last thought ends
+    last = start  # where the last text begins, or the last reasoning ends
     for _ in range(4 * MAX_CALLS):
         index = skip_space(src.text, end)
         message = src.text.find(MESSAGE, index, index + _HEADER)
@@ -79,7 +79,7 @@ def read(src: Source, start: int) -> Block | None:
             arguments, stop = object_text(src, body, _ENDS)
             calls.append(Call(to.group(1), arguments))
         elif lost is not None:
-            calls.append(Call(src.tools.taker_of(lost) or NAMELESS, said))
+            calls.append(Call(src.tools.tool_accepting(lost) or NAMELESS, said))
         elif (channel is not None and not thinks) or not header:
             texts.append(said)
         closer = _CLOSER.match(src.text, stop)
@@ -93,7 +93,7 @@ def read(src: Source, start: int) -> Block | None:
     return Block(last, (), "".join(f"{text}\n\n" for text in texts[:-1]), cleaned=True)
 
 
-# A reply may begin in the middle of its header, because the prompt ends with the speaker's role;
+# A reply may begin in the middle of its header, because the prompt ends with the speaker's role,
 # and some servers remove the tokens.
 _GLUED = "assistantcommentary to=functions."
 _BARE = marked(
@@ -110,7 +110,7 @@ _BARE = marked(
 
 
 def _read_glued(src: Source, start: int) -> Block | None:
-    """Read a header that is glued to the thought before it, or that begins the reply."""
+    """Read a header that follows reasoning without a separator, or that begins the reply."""
     is_glued = start > src.floor and not src.text[start - 1].isspace()
     return _BARE.read(src, start) if is_glued or begins_reply(src.text, start, src.floor) else None
 

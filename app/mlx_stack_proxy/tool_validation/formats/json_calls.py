@@ -1,7 +1,7 @@
-"""Read calls written as JSON: ``{"name": …, "arguments": {…}}``, variants of it, lists of them.
+"""Reads calls written as JSON: ``{"name": …, "arguments": {…}}``, variants of it, lists of them.
 
 A *shape* function turns one object's members into calls; how much it accepts depends on whether a
-mark or nothing but the JSON says that a call stands there.
+mark or only the JSON indicates a call.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _NEXT = re.compile(r"[\s,;\[\]}]*(?=\{)")
 # Chat templates that escape their own braces show models a call as `{{"name": …}}`.
 _SURPLUS = re.compile(r"\{{0,3}(?=\{(?!\{))")
 DOUBLED = re.compile(r"\{\{\s*+\\?[\"']name\\?[\"']\s*+:")
-# Surplus closing brackets after an object; they don't stay in the reply's text.
+# Surplus closing brackets after an object, which are removed from the reply's text.
 _CLOSERS = r"(?:\s*+[\]}])*+"
 _STRAY = re.compile(_CLOSERS)
 _CLOSE_FENCE = re.compile(_CLOSERS + r"\s*+`{3,}(?!\w)")
@@ -59,11 +59,11 @@ _REST = re.compile(_CLOSERS + r"(?:\s*`{3,}(?!\w))?")
 # Keys may lack their quotes.
 _NAME = re.compile(r"\b(?:" + "|".join(NAME_KEYS) + r')["\']?\s*:\s*["\']([^"\'\\\n]{1,200})["\']')
 _ARGUMENTS = re.compile(r"\b(?:" + "|".join(ARGUMENT_KEYS) + r')["\']?\s*:\s*')
-_HEAD = 2_000  # characters of broken JSON in which the name is searched
+_HEAD = 2_000  # characters of broken JSON that are searched for the name
 
 
 def envelope(members: Members) -> list[Call]:
-    """Return the calls that one JSON object stands for; [] if the object is no call."""
+    """Return the calls in one JSON object; [] if the object is no call."""
     for key in LIST_KEYS:
         if key in members and isinstance(members[key], list):
             return [call for item in members[key] for call in _nested(item)]
@@ -78,7 +78,7 @@ def envelope(members: Members) -> list[Call]:
 
 
 def marked_envelope(members: Members) -> list[Call]:
-    """Like ``envelope``, and read ``{name: {arguments}}`` if the name is not a known key."""
+    """Like ``envelope``, but also accept ``{name: {arguments}}`` if the name is no known key."""
     if len(members) == 1 and members.keys().isdisjoint(_KNOWN_KEYS):
         (name, member), *_ = members.items()
         return [Call(name, write(member))] if isinstance(member, dict) else []
@@ -96,7 +96,7 @@ def bare_envelope(members: Members) -> list[Call]:
     if any(
         isinstance(nested, dict) and not nested.keys() <= _KNOWN_KEYS for nested in nested_values
     ):
-        return []  # with a description, say: a tool's definition
+        return []  # for example with a description: a tool's definition
     if any(key in members for key in ARGUMENT_KEYS):
         return envelope(members) if arguments_of(members).startswith("{") else []
     if any(isinstance(members[key], (dict, list)) for key in members):
@@ -119,7 +119,7 @@ def is_definition(tools: ToolSet, members: Members) -> bool:
 def arguments_of(members: Members) -> str:
     """Return the arguments' JSON text from a call's object; ``{}`` if it has none."""
     value = next((members[key] for key in ARGUMENT_KEYS if key in members), None)
-    if isinstance(value, str):  # the text itself
+    if isinstance(value, str):  # the JSON text itself
         return value.strip() or "{}"
     return "{}" if value is None else write(value)
 
@@ -129,7 +129,7 @@ def _nested(value: object) -> list[Call]:
 
 
 def read_json(src: Source, head: Head, stop: Stop, mark: str = "") -> Reading:
-    """Read the arguments of the tool that ``head`` names; if it names none, calls with names."""
+    """Read the arguments of the tool named in ``head``; without a name, calls with names."""
     if "name" not in head.re.groupindex:
         return read_calls(src, head.end(), stop, marked_envelope)
     arguments, end = object_text(src, head.end(), stop, mark)
@@ -194,8 +194,8 @@ def _raw_arguments(text: str) -> str:
 def object_text(src: Source, pos: int, stop: Stop, mark: str = "") -> tuple[str, int]:
     """Read arguments that stand alone at ``pos``: their JSON text and the index after them.
 
-    The text is ``{}`` if nothing stands there, and raw text up to the next of ``stop`` if the
-    arguments don't parse. ``mark``: the quotation mark of Gemma's dialect.
+    The text is ``{}`` if there are none, and raw text up to the next of ``stop`` if they don't
+    parse. ``mark``: the quotation mark of Gemma's dialect.
     """
     text = src.text
     index = skip_space(text, pos)
@@ -217,22 +217,22 @@ def object_text(src: Source, pos: int, stop: Stop, mark: str = "") -> tuple[str,
 
 _ID_KEYS = ("id", "tool_call_id", "call_id")
 _FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, "type")
-# The first member: its key, and a string with which its value begins. The text may break off after
-# the key.
+# The first member: its key, and a string that begins its value. The text may break off after the
+# key.
 _FIRST = re.compile(
     r"""\{{0,3}+\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+(?::\s*+(?:(["'])(?P<word>[^"'\\\n]{0,200}+)\3)?+)?+"""
 )
-_WAITS = 240  # characters of an incomplete key after which it is given up
-# What must follow a name that no tool has, apart from white space.
-_BEHIND_UNKNOWN = tuple(
+_WAITS = 240  # give up after so many characters of an incomplete key
+# What must follow a name that no tool has, apart from whitespace.
+_AFTER_UNKNOWN = tuple(
     f',"{key}":{opening}' for key in ("arguments", "parameters") for opening in ("{", '"{')
 )
 _SPACE_OR_QUOTE = str.maketrans({**dict.fromkeys(" \t\r\n"), "'": '"'})
-_PLAIN = ("```", "```json", "```xml")  # general fences, in which any JSON may stand
+_PLAIN = ("```", "```json", "```xml")  # general fences, which may contain any JSON
 _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
 _STOP = re.compile("```|</tool_call>")
 _TOOLS = "<tools>"
-# Some put each object there into an element of its own.
+# Some models put each object into an element of its own.
 _NEXT_IN_TOOLS = re.compile(r"(?:[\s,]|</?function>)*+(?=\{)")
 _IN_TOOLS = re.compile(r"\s*+<function>")
 _TOOLS_END = re.compile(r"(?:\s*+</function>)?+\s*+</tools>")
@@ -240,7 +240,7 @@ _LEFT_OVER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether a call may follow ``{``: a call's key, and after a name that is no tool's, another.
+    """Whether a call may follow ``{``: a call's key, and after an unknown name another key.
 
     Only ``name`` may hold a name that is no tool's.
     """
@@ -253,7 +253,7 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
     if key == "type" or tools.tool_named(word) is not None:
         return key != "type" or word in CALL_TYPES
     begun = text[head.end() : head.end() + _WAITS].translate(_SPACE_OR_QUOTE)
-    return key == "name" and any(whole.startswith(begun[: len(whole)]) for whole in _BEHIND_UNKNOWN)
+    return key == "name" and any(whole.startswith(begun[: len(whole)]) for whole in _AFTER_UNKNOWN)
 
 
 def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
@@ -265,7 +265,7 @@ def follow_list(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def _read_bare(src: Source, start: int) -> Block | None:
-    """Read objects, lists and fences in a row, up to a tool's definition or any other text.
+    """Read consecutive objects, lists and fences, up to a tool's definition or any other text.
 
     They must be the whole reply, unless they begin with a fence for calls such as ``tool_call``.
     """
@@ -299,7 +299,7 @@ def _read_in_tools(src: Source, start: int) -> Block | None:
 
 
 def _follow_in_tools(text: str, pos: int, tools: ToolSet) -> bool:
-    """Whether an object that may be a call follows ``<tools>``, or an element's begin there."""
+    """Whether an object that may be a call follows ``<tools>``, or the beginning of an element."""
     rest = text[pos : pos + _WAITS].lstrip()
     if "<function>".startswith(rest):
         return True

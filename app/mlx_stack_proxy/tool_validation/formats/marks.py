@@ -1,7 +1,7 @@
-"""The formats with marks: a row for each mark, or kind of marks, and the grammar inside.
+"""The formats with marks: a row for each mark, or kind of mark, and the grammar inside.
 
-Inside stands JSON that holds the name, JSON after a name, or Python; parameters in tags are in
-``tag_marks``. A mark that may hold several of these grammars has a row for each.
+The content is JSON with the name, JSON after a name, or Python; ``tag_marks`` has parameters in
+tags. A mark that allows several of these grammars has a row for each.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .json_calls import read_json
 NAME = r"(?P<name>[^\s<>{}\[\]()\"'`,:=]{1,200})"
 
 
-# JSON that holds the name: format, opening mark, closing marks
+# JSON with the name: format, opening mark, closing marks
 
 
 def _json(name: str, opener: str, *ends: str, stop: str = "", head: str = "") -> Format:
@@ -58,7 +58,7 @@ _JSON_ROWS = (
     _json("dots", "<dots_function_call>", "</dots_function_call>"),
     _json("gigachat3", "<|function_call|>", "</s>", stop="<|message_sep|>"),
     _json("gigachat3", "function call<|role_sep|>", "</s>", stop="<|message_sep|>"),
-    # A speaker's header stands before the JSON.
+    # A speaker's header precedes the JSON.
     _json(
         "gigachat3",
         "<|message_sep|>",
@@ -109,10 +109,10 @@ _PYTHON_ROWS = (
 )
 
 
-# A name, and JSON after it
+# A name, then JSON
 
-# DeepSeek's real tokens, and the forms that tokenizers and transcripts give them. R1 writes
-# `function<｜tool▁sep｜>name` and a fence; small models of its kind leave the first token out.
+# DeepSeek's real tokens, and their forms in tokenizers and transcripts. R1 writes
+# `function<｜tool▁sep｜>name` and a fence; its small distillations omit the first token.
 _SPELLINGS = tuple((bar, gap) for bar in "｜|" for gap in ("▁", "_", "\\_", " "))
 DEEPSEEK_BEGIN = tuple(f"<{bar}tool{gap}call{gap}begin{bar}>" for bar, gap in _SPELLINGS)
 _DEEPSEEK = tuple(
@@ -142,7 +142,7 @@ def _by_id(src: Source, head: Head, stop: Stop) -> Reading:
     if reading is None or not head["name"].isdecimal():
         return reading
     arguments = reading[0][0].arguments
-    name = src.tools.taker_of(json_object(arguments) or {})
+    name = src.tools.tool_accepting(json_object(arguments) or {})
     return [Call(name or head["name"], arguments)], reading[1]
 
 
@@ -239,7 +239,7 @@ _NAMED_ROWS = (
 )
 
 # ReAct: `Action: name` on one line, `Action Input: {…}` on the next. Only the first action counts:
-# if an observation follows, the model has invented it and the rest.
+# if an observation follows, the model has invented it and everything after it.
 
 
 def _follow_action(text: str, pos: int, tools: ToolSet) -> bool:

@@ -1,6 +1,6 @@
-"""Read calls written as Python: ``name(key="value")``, alone or in a list.
+"""Reads calls written as Python: ``name(key="value")``, alone or in a list.
 
-They stand bare (Llama 3.2), in the marks of several formats, or, as Gemma 2/3 write them, in a
+They occur bare (Llama 3.2), in the marks of several formats, or, as Gemma 2/3 write them, in a
 ```` ```tool_code ```` fence or after ``tool_code =``.
 """
 
@@ -38,7 +38,7 @@ _BETWEEN = re.compile(r"[\s,;]*")
 def read_calls(src: Source, pos: int) -> Reading:
     """Read the Python calls from ``pos`` on, ``[a(x=1), b()]`` or ``a(x=1)``, and the index after.
 
-    None if there is none, or if a list is not closed or holds anything but calls with literal
+    None if there is none, or if a list is unclosed or contains anything but calls with literal
     arguments.
     """
     text = src.text
@@ -105,7 +105,7 @@ def follow(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def follow_name(text: str, pos: int, tools: ToolSet, brackets: str) -> bool:
-    """Whether a tool's name, then one of ``brackets``, stands at ``pos`` or may still come."""
+    """Whether a tool's name, then one of ``brackets``, is at ``pos`` or may still follow."""
     name = NAME.match(text, pos)
     if name is None:
         return pos == len(text)
@@ -122,8 +122,8 @@ def _read_list(src: Source, start: int) -> Block | None:
     return Block(end, tuple(calls)) if calls and src.is_whole_reply(start, end) else None
 
 
-# A call without any mark, which is the whole reply: `name(city="Paris")`, `call:name{city:Paris}`,
-# or, as Functionary writes it, the name and JSON on the next line.
+# An unmarked call that is the whole reply: `name(city="Paris")`, `call:name{city:Paris}`, or, as
+# Functionary writes it, the name and JSON on the next line.
 
 _CALL = "call:"
 _ARGUMENTS = re.compile(r"\s*+[({]\s*+(?:\Z|[\"'{}\[\])\d-]|[^\W\d]\w*+\s*+(?:[=:,)]|\Z))")
@@ -143,9 +143,9 @@ def follow_whole(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def _read_whole(src: Source, start: int) -> Block | None:
-    """Read calls of offered tools with arguments that they take, and nothing else.
+    """Read calls of offered tools with arguments that they accept, and nothing else.
 
-    They may stand in a fence.
+    They may be in a fence.
     """
 
     def read_one(pos: int) -> Reading:
@@ -190,7 +190,7 @@ WHOLE = Format("bare_call", (), _read_whole, Where.JSON, follow_whole)
 # Code that only calls tools
 
 _OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
-# Code that may stand before a call: comments, `x =`, `print(`; and after it: `)`, `print(x)`.
+# Code that may precede a call: comments, `x =`, `print(`; and that may follow: `)`, `print(x)`.
 _STATEMENT = re.compile(r"(?:[\s;]|#[^\n]*+\n)*+(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
 _WORD_BEGUN = re.compile(r"\w*+[ \t]*+\Z")  # `print`, or `x` of `x =`
 _PRINTED = re.compile(r"\s*+\)?(?:\s*+print\(\s*+\w++\s*+\))?")

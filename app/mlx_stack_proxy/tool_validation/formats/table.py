@@ -1,11 +1,10 @@
-"""The table of all formats: one row each, or one for each kind of opener that a format has.
+"""The table of all formats: a row for each, or for each kind of opener that a format has.
 
-If several formats share an opener, they are tried in this order, and the first that reads a call
-wins.
+Formats that share an opener are tried in this order, and the first that reads a call wins.
 
-The scanner searches a text by ``TRIGGER`` for all words that begin a call, reasoning or shown text,
-and for each tag that may be a tool's own element. ``may_become`` tells by a lookup in a sorted list
-whether the end of a text is the beginning of such a word.
+The scanner searches a text with ``TRIGGER`` for all words that begin a call, reasoning or shown
+text, and for each tag that may be a tool's own element. ``may_become`` looks up in a sorted list
+whether the end of a text begins such a word.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FORMATS: tuple[Format, ...] = (
     *json_calls.FORMATS,
 )
 
-# Opener → closer of text that is only shown: no call stands between them.
+# Opener → closer of text that is only shown and contains no calls.
 SHOWN: dict[str, str] = {"<!--": "-->"}
 
 
@@ -51,7 +50,7 @@ WORDS: Final = tuple(
         }
     )
 )
-# What begins, ends or shows something; any other token may end a turn.
+# Marks that begin, end or show something; any other token may end a turn.
 KNOWN: Final = frozenset(
     mark
     for word in (*ROWS, *REASONING, *REASONING_ENDS, *SHOWN)
@@ -66,7 +65,7 @@ LINE_STARTS.update("`~")
 
 
 def _one_of(words: Iterable[str]) -> str:
-    """Return a pattern for the longest of these words, in which each letter is tried once."""
+    """Return a pattern for the longest of these words that tries each letter once."""
     return "|".join(
         f"{re.escape(initial)}(?:{_one_of(word[1:] for word in group)})" if initial else ""
         for initial, group in groupby(sorted(words, reverse=True), key=lambda word: word[:1])
@@ -78,7 +77,7 @@ TRIGGER: Final = re.compile(rf"{_one_of(WORDS)}|<(?P<tag>[A-Za-z_][\w.-]{{0,199}
 
 
 def _beginnings(words: Iterable[str]) -> str:
-    """Return a pattern for what one of these words may begin with."""
+    """Return a pattern for the proper beginnings of these words."""
     groups = groupby(sorted(filter(None, words)), key=lambda word: word[0])
     return "|".join(
         f"{re.escape(initial)}(?:{_beginnings(word[1:] for word in group)})?"
@@ -86,12 +85,12 @@ def _beginnings(words: Iterable[str]) -> str:
     )
 
 
-# Where the text's end may be the beginning of a trigger.
+# The end of a text that may begin a trigger.
 BEGUN: Final = re.compile(rf"(?:{_beginnings(WORDS)})\Z|{VENDOR_MARK_BEGUN.pattern}")
-# Two quick tests for plain prose: text that they don't match holds none of the words and does not
-# end in the beginning of one. A word that begins with a letter shows by its first four, and one
-# that counts at the start of a line only where a line may start. `SIGN` is enough where no tool is
-# offered: what is taken out of texts begins with a sign.
+# Two quick tests for plain prose: text that they don't match contains none of the words and does
+# not end in the beginning of one. A word that begins with a letter is recognised by its first four,
+# and one that counts only at the start of a line only there. `SIGN` suffices where no tool is
+# offered: what is then removed from texts begins with a symbol.
 _SIGNS: Final = re.escape("".join({word[0] for word in WORDS if not word[0].isalpha()}))
 SIGN: Final = re.compile(f"[{_SIGNS}]")
 
@@ -123,5 +122,5 @@ def may_become(words: Sequence[str], begun: str) -> bool:
 
 
 def begins_calls(mark: str) -> bool:
-    """Whether a mark begins calls wherever it stands."""
+    """Whether a mark begins calls at any position."""
     return mark in ROWS and all(row.where is Where.MARK for row in ROWS[mark])

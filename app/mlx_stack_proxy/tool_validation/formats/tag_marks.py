@@ -1,8 +1,8 @@
-"""The formats that write parameters in tags: a row for each mark, or kind of marks.
+"""The formats with parameters in tags: a row for each mark, or kind of mark.
 
 The tags are ``<function=name>`` and ``<parameter=key>``, ``<function name="…">``,
 ``<invoke name="…">``, pairs of a key and a value, nested elements, attributes, or one element for
-the call, which may be named as the tool is.
+the call, which may have the tool's name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...wire.json_text import write
 from ..tools import ToolSet
 from . import python_calls
 from .base import (
-    LITTER,
+    LEFTOVER_MARKS,
     NEVER,
     Block,
     Format,
@@ -43,11 +43,11 @@ _PARAMETER = re.compile(r"<(?P<tag>parameter)=(?P<key>[^>\n<]{1,200}?)[ \t]*(?:>
 
 
 def _qwen(openers: tuple[str, ...], trim: str) -> Format:
-    """Make a row; ``trim``: how its chat template sets values off."""
+    """Make a row; ``trim``: how its chat template separates values."""
     return marked(
         "qwen3_xml",
         openers,
-        # A line break may stand in place of a forgotten `>`.
+        # a line break may replace a forgotten `>`
         r"(?:<(?:seed:)?tool_call>\s*+)?"
         r"<function=\s*+(?P<name>[^>\n<]{1,200}?)[ \t]*(?:>|\n\s*+(?=<parameter=))",
         Tags(_PARAMETER, trim=trim).read,
@@ -56,7 +56,7 @@ def _qwen(openers: tuple[str, ...], trim: str) -> Format:
 
 
 def _minicpm(tag: str, trim: str, known_only: bool) -> Format:
-    # MiniCPM's own parser leaves out parameters that the tool does not have, so `known_only` does.
+    # MiniCPM's own parser drops parameters that the tool does not have, hence `known_only`.
     parameter = re.compile(rf"<(?P<tag>{tag})\s++{_KEYED}\s*+>")
     return marked(
         "minicpm5_xml",
@@ -67,8 +67,8 @@ def _minicpm(tag: str, trim: str, known_only: bool) -> Format:
     )
 
 
-# Before a tag's name: a token of the vendor's (`｜DSML｜`, `｜GCML｜`), blanks or not, or a prefix.
-_BEFORE = r"(?:[｜|]\s*+\w++\s*+[｜|]\s*+|\w++:)?"
+# Before a tag's name: a vendor's token (`｜DSML｜`, `｜GCML｜`), perhaps with blanks, or a prefix.
+_TAG_PREFIX = r"(?:[｜|]\s*+\w++\s*+[｜|]\s*+|\w++:)?"
 _AROUND = r"(?:(?:dots_)?function_calls?|tool_calls?|calls)>"
 _PREFIXES = ("antml:", "steptml:", "atem:")
 _IN_TOKENS = tuple(
@@ -87,22 +87,22 @@ _INVOKES = (
 
 def _invoke(name: str, openers: tuple[str, ...], trim: str = "line") -> Format:
     parameter = re.compile(
-        rf"<(?P<tag>{_BEFORE}parameter)\s++{_KEYED}"
+        rf"<(?P<tag>{_TAG_PREFIX}parameter)\s++{_KEYED}"
         r"(?:\s+string\s*+=\s*+\"?(?P<kind>true|false)\"?)?[^>\n]*+>"
     )
     return marked(
         name,
         openers,
-        rf"(?:<{_BEFORE}{_AROUND}\s*+|{DEEPSEEK_CALL}\s*+(?:\w++\s*+{DEEPSEEK_SEP}\s*+)?)?"
-        rf"<{_BEFORE}invoke\s++{_NAMED}[^>\n]*+>",
+        rf"(?:<{_TAG_PREFIX}{_AROUND}\s*+|{DEEPSEEK_CALL}\s*+(?:\w++\s*+{DEEPSEEK_SEP}\s*+)?)?"
+        rf"<{_TAG_PREFIX}invoke\s++{_NAMED}[^>\n]*+>",
         Tags(parameter, trim=trim).read,
-        rf"</{_BEFORE}invoke>",
+        rf"</{_TAG_PREFIX}invoke>",
         stop="</(?:minimax:)?tool_call>",
-        around=rf"</{_BEFORE}{_AROUND}",
+        around=rf"</{_TAG_PREFIX}{_AROUND}",
     )
 
 
-# Servers that take the text for HTML drop `<` and `</`: the closing tag is then glued to its value.
+# Servers that treat the text as HTML drop `<` and `</`: the closing tag then adjoins its value.
 _BARE_TAGS = ("minimax:tool_call>", "invoke name=")
 _BARE_INVOKE = marked(
     "minimax_m2_invoke",
@@ -120,7 +120,7 @@ def _follow_quoted(text: str, pos: int, tools: ToolSet) -> bool:
     return python_calls.follow_name(text, index + text.startswith(('"', "'"), index), tools, "\"'>")
 
 
-# Muse Glimmer writes its reply's receiver first. What it tells the user may show a call.
+# Muse Glimmer writes its reply's receiver first. A message to the user may show a call.
 _ATEM = _invoke("glimmer", ("<|message|>",))
 _RECEIVER = re.compile(r"(?:to=(?P<to>[^\s<]{0,200}+))?<\|message\|>\s*+(?=<atem:)")
 _RECEIVER_NAME = re.compile(r"[^\s<]{0,200}+")
@@ -128,7 +128,7 @@ _MESSAGE_END = re.compile(r"\s*+(?:<\|(?:eot|eom|start)\|>|\Z)")
 
 
 def _read_message(src: Source, start: int) -> Block | None:
-    """Read a message's calls; with other text, a message to the user only shows them."""
+    """Read a message's calls; next to other text, a message to the user only shows them."""
     receiver = _RECEIVER.match(src.text, start)
     block = _ATEM.read(src, receiver.end()) if receiver else None
     if receiver is None or block is None or receiver["to"] != "user":
@@ -149,7 +149,7 @@ def _follow_message(text: str, pos: int, tools: ToolSet) -> bool:
 
 
 def _pairs(name: str, openers: tuple[str, ...], prefix: str = "") -> Format:
-    """Make a row; the call's tag holds the name. A key without a value counts as not given."""
+    """Make a row; the call's tag contains the name. A key without a value counts as absent."""
     key = rf"<(?P<tag>{prefix}arg_key)(?P<suffix>:\w++)?>(?P<key>[^<]{{0,200}}+)"
     end = rf"(?:</{prefix}arg_key(?::\w++)?>)?\s*+"
     tags = Tags(
@@ -280,11 +280,11 @@ FORMATS = (
 )
 
 # A tool's own element: `<read_file><path>…</path></read_file>` (Cline, Roo Code). It has no mark,
-# and people ask models for XML. So an element is a call only if its name is not one of documents'
-# (`read_file`, `readFile`; not `note` or `Button`), if it stands, not indented, at the start of a
-# line, and if it holds only parameters of the tool and all required ones.
+# and people ask models for XML. So an element is a call only if its name is unusual in documents
+# (`read_file`, `readFile`; not `note` or `Button`), if it is at the start of a line, unindented,
+# and if it has only parameters of the tool and all required ones.
 
-# A name of two words: words and HTML elements of one are too common in texts.
+# A name of two words: single words and HTML elements are too common in texts.
 OWN_NAME = re.compile(r"[A-Za-z]\w*[_.-]\w|[a-z]\w*[A-Z]")
 
 _OPENING = re.compile(_OWN)
@@ -302,8 +302,8 @@ def _read_tool(src: Source, start: int) -> Block | None:
     calls, end = reading
     if not text.endswith(f"</{tag[1]}>", 0, end) and text[end:].strip():
         return None
-    if text.startswith("</", skip_space(text, after(LITTER, text, end))):
-        return None  # the element is a part of a document's element
+    if text.startswith("</", skip_space(text, after(LEFTOVER_MARKS, text, end))):
+        return None  # part of a document's element
     return Block(end, tuple(calls))
 
 

@@ -1,10 +1,10 @@
-"""Read parameters written as tags: ``<parameter=key>value</parameter>`` and variants of it.
+"""Reads parameters written as tags: ``<parameter=key>value</parameter>`` and variants of it.
 
 A format describes its parameters with ``Tags``, and ``tagged`` makes the reader of its calls:
 Qwen3-Coder's, MiniMax's, DeepSeek's DSML, GLM's pairs, Kimi K3's attributes, XML elements. A
-closing tag may be missing if the value's end is clear without it. A value may itself hold such
-tags, so ``_Body`` finds its end by the tags inside it and the tag that follows. A tag's text has no
-type, so ``typed`` takes the type from the tool's schema.
+closing tag may be missing if the value's end is clear without it. A value may itself contain such
+tags, so ``_Body`` finds its end by the tags inside it and the tag that follows. A tag's text has
+no type, so ``typed`` takes the type from the tool's schema.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..repair.variants import is_of_type, kinds, variants
 from .base import BRACKETS, NEVER, Head, Reading, Source, Stop, object_of, skip_space
 from .json_calls import object_text
 
-MAX_INNER = 24  # closing tags like its own that are examined for the end of one value
+MAX_INNER = 24  # inner closing tags that are examined to find the end of one value
 MAX_DEPTH = 16  # levels of elements inside a value
 # Text escaped as in XML: each `&` begins an entity.
 _ESCAPED = re.compile(r"(?:[^&<]++|&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)*+")
@@ -37,26 +37,26 @@ class Tags:
     """How a format writes a call's parameters."""
 
     # An opening tag, with the groups `tag` (the element's name), `key` (the parameter's name; None:
-    # the same as `tag`), and optionally `kind` (the tag's word on the value: "true" or "string"
-    # for text).
+    # the same as `tag`), and optionally `kind` (the tag's statement about the value: "true" or
+    # "string" for text).
     parameter: re.Pattern[str]
     closer: str = "</{}>"  # the closing tag; `{}` stands for the element's name
     # What is removed around a value. "line": one line break on each side. "lines": the same, but
     # only if both sides have one, for templates that write values directly between the tags.
-    # "escaped": as "lines", and CDATA and entities are decoded. "element": likewise, and blanks
-    # around a value of one line goes, too. "none": nothing, as for any tag with a `kind`.
+    # "escaped": like "lines", and CDATA and entities are decoded. "element": the same, and blanks
+    # around a one-line value are removed, too. "none": nothing, as for any tag with a `kind`.
     trim: str = "line"
-    known_only: bool = False  # leave out parameters that the tool does not have
+    known_only: bool = False  # drop parameters that the tool does not have
     named: bool = False  # each parameter's element has the parameter's name
-    nested: bool = False  # a list or object is written as elements inside the element
+    nested: bool = False  # a list or object is written as nested elements
     valueless: re.Pattern[str] | None = None  # a parameter without a value, which counts as missing
 
     def read(self, src: Source, head: Head, stop: Stop) -> Reading:
         """Read the parameters after a call's opening tag, and the index after them.
 
-        ``stop`` ends the call, and so also a value whose own closer is missing. A body that is a
+        ``stop`` ends the call, and so also a value without a closer of its own. A body that is a
         JSON object holds all the arguments. Returns None if neither a parameter nor the call's end
-        follows: the opening tag is then a mere mention, or the end of a reply that was cut.
+        follows: the opening tag is then a mere mention, or the end of a cut reply.
         """
         text, pos, name = src.text, head.end(), head["name"]
         name = name if name in src.tools else name.strip("\"' ")
@@ -106,7 +106,7 @@ def key_of(parameter: re.Match[str], properties: Mapping[str, Any]) -> str:
 
 
 def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
-    """Return the list or object that the elements inside ``raw`` stand for, else its value as text.
+    """Return the list or object that the elements inside ``raw`` describe, else its text value.
 
     ``allowed``: the schema of the value.
     """
@@ -133,7 +133,7 @@ def _elements(raw: str, allowed: Any, within: _Body, depth: int) -> Any:
 
 
 class _Body:
-    """The text between a call's tags; it finds where each value ends, and gives it its type."""
+    """The text between a call's tags; finds where each value ends, and determines its type."""
 
     def __init__(self, src: Source, tags: Tags, stop: Stop, tool: str) -> None:
         self.src, self.text = src, src.text
@@ -143,7 +143,7 @@ class _Body:
         self.begin = self.closer = ""  # opening (without its end) and closing tag of the last value
 
     def typed(self, raw: str, key: str, parameter: re.Match[str]) -> Any:
-        """Return the value that a parameter's text stands for, by its tag and by the schema."""
+        """Return the value of a parameter's text, by its tag and by the schema."""
         allowed, kind = self.properties.get(key), parameter.groupdict().get("kind")
         types = types_of(allowed)
         if kind in ("true", "string") and (not types or "string" in types):
@@ -158,7 +158,7 @@ class _Body:
     def end_if_unclear(self, end: int) -> int:
         """Return the index after the whole call if its last value's end is unclear; else -1.
 
-        The end is unclear if the value's closing tag comes again without an opening tag, or if one
+        The end is unclear if the value's closing tag occurs again without an opening tag, or if one
         more tag follows and the text ends without the call's end tag.
         """
         stop = self.src.find_stop(self.stop, end)
@@ -203,8 +203,8 @@ class _Body:
     def _end(self, pos: int) -> int:
         """Return the index of the tag that closes the value which begins at ``pos``; -1 if none.
 
-        A value may hold such tags itself. It ends at the first one that closes no inner opening tag
-        and that another parameter or the call's end follows; if none does, at the first of all.
+        A value may contain such tags. It ends at the first one that closes no inner opening tag and
+        that another parameter or the call's end follows; if there is none, at the first of all.
         """
         text, closer, index, counted_to = self.text, self.closer, pos, pos
         opened, first_closer = 0, -1
@@ -242,7 +242,7 @@ def trimmed(value: str, trim: str) -> str:
         return value.strip()
     first, *lines, indent = value.split("\n") if "\n" in value else (value, "")
     if lines and indent and not indent.strip(" \t") and not first.strip():
-        # The tags stand, indented, on lines of their own.
+        # the tags are indented, on lines of their own
         if len(lines) == 1:
             return lines[0].strip()
         return "\n".join(line.removeprefix(indent) for line in lines).removesuffix("\r")
@@ -255,14 +255,14 @@ def trimmed(value: str, trim: str) -> str:
 
 
 def typed(raw: str, allowed: Set[str]) -> Any:
-    """Return the value that ``raw`` stands for, given the types that its schema allows.
+    """Return the value of ``raw``, given the types that its schema allows.
 
-    An empty ``allowed`` means any type. A number, boolean, null, list or object is read from JSON
+    An empty ``allowed`` means any type. A number, boolean, null, list or object is parsed from JSON
     or Python if its type is allowed. Any other text stays text, for the validator to judge.
     """
     if allowed == {"string"}:
         return raw
-    # With a blank, because a number must not end the text.
+    # The blank is needed because a number must not end the text.
     reader = JsonReader(f"{raw} ", python=True)
     try:
         value = reader.value()

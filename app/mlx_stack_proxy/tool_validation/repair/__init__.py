@@ -1,1 +1,1 @@
-"""Mend a call that has exactly one sensible reading: first its text, then its shape and values."""
+"""Repairs a call that has exactly one sensible reading: first its text, then shape and values."""

@@ -1,7 +1,7 @@
-"""Read the text of a call's arguments as the one JSON value that it can mean.
+"""Reads the text of a call's arguments as the only JSON value that it can mean.
 
-A strict parser comes first. If it fails, a lenient one reads the value, and rules account for
-the text before and after it; a text that a rule can't account for has no reading.
+A strict parser comes first. If it fails, a lenient one reads the value, and rules explain the text
+before and after it; a text that no rule explains has no reading.
 
 The rules, in the order in which they are tried:
 
@@ -40,16 +40,16 @@ _JSON_SPACE: Final = " \t\r\n"
 _EDGES: Final = " \t\r\n\ufeff\u00a0"
 _FENCE: Final = re.compile(r"```[\w+-]*\s*$")
 # A word before the object may end in a colon, but `path: "a", {…}` and `x={…}` are data, and in
-# `<arg_key>x</arg_key><arg_value>{…}` the object is the value of a parameter.
+# `<arg_key>x</arg_key><arg_value>{…}` the object is a parameter's value.
 _LEADING_DATA: Final = re.compile(r'["=}]|</(?!think)\w+>\s*<\w')
-# Text after the value that may be data: a quotation mark or brace in this text suggests that one
-# inside a string has ended the value too early.
+# Text after the value that may be data: a quotation mark or brace in it suggests that one inside a
+# string has ended the value too early.
 _TRAILING_DATA: Final = re.compile(r"[,:0-9]|[^{}\"]*[{}\"]")
 _FILLED: Final = re.compile(r"\s*\{\s*[\"']")
 _CLOSERS: Final = re.compile(r"[\s}\])]*")
 _BEGUN: Final = re.compile(r'\{\s*"[^"\\]{1,200}"')
 _QUOTES_ESCAPED: Final = re.compile(r'\{\s*\\"')
-# In a text whose quotes are escaped, an escape that may be escaped once or twice, or a bare quote.
+# In a text with escaped quotes: an escape that may be escaped once or twice, or a bare quote.
 _NOT_ONLY_QUOTES: Final = re.compile(r'(?<!\\)"|\\(?!")')
 # Quotation marks around words, as in prose, with no JSON punctuation next to them.
 _QUOTED: Final = re.compile(
@@ -64,20 +64,20 @@ class RepairedText(Struct, frozen=True):
     """The one reading of a text."""
 
     value: Any
-    rules: tuple[str, ...]  # names of the rules that the reading took
-    text: str | None = None  # the part of the text that is strict JSON; None if the value isn't
+    rules: tuple[str, ...]  # the rules that the reading needed
+    text: str | None = None  # the strict JSON in the text; None if the value isn't
 
 
 def read(text: str, root: str = "{") -> RepairedText:
     """Return the one reading of ``text``, in linear time; raise ``Unreadable`` if there is none.
 
-    ``root``: the brackets with which the value may begin, ``{`` for a call's arguments, ``{[`` for
-    a reply in JSON. The caller caps the text's size.
+    ``root``: the brackets that may begin the value, ``{`` for a call's arguments, ``{[`` for a
+    reply in JSON. The caller limits the text's size.
     """
     doubled = text
     if "\\b" in text or "\\f" in text:
         doubled = _MISREAD.sub(lambda path: path[0].replace("\\", "\\\\"), text)
-    # Don't strip the end: white space ends a number, so `{"a": 12\n` lacks only its closer.
+    # Don't strip the end: whitespace ends a number, so `{"a": 12\n` lacks only its closer.
     reading = _read(doubled.lstrip(_JSON_SPACE), root, MAX_ENCODINGS)
     if doubled == text:
         return reading
@@ -94,7 +94,7 @@ def _read(text: str, root: str, encodings: int) -> RepairedText:
     value = reading.value
     if isinstance(value, str) and encodings:
         inner = _read(value.strip(_EDGES), root, encodings - 1)
-        return _under((*reading.rules, "double_encoded"), inner)
+        return _with_rules((*reading.rules, "double_encoded"), inner)
     if isinstance(value, dict) or (isinstance(value, list) and "[" in root):
         return reading
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
@@ -102,8 +102,8 @@ def _read(text: str, root: str, encodings: int) -> RepairedText:
     raise Unreadable("not_an_object", "are not a JSON object")
 
 
-def _under(rules: Iterable[str], reading: RepairedText) -> RepairedText:
-    """Return a reading that took these rules first."""
+def _with_rules(rules: Iterable[str], reading: RepairedText) -> RepairedText:
+    """Return a reading with these rules prepended."""
     return replace(reading, rules=tuple(dict.fromkeys((*rules, *reading.rules))))
 
 
@@ -112,21 +112,21 @@ def _read_leniently(text: str, root: str, encodings: int, strict_error: Unreadab
         if _NOT_ONLY_QUOTES.search(text):
             raise strict_error
         inner = _read(text.rstrip().replace('\\"', '"'), root, encodings - 1)
-        return _under(["double_encoded"], inner)
+        return _with_rules(["double_encoded"], inner)
     start, rules = _skip_leading(text, root, strict_error)
     try:
-        return _under(rules, _read_at(text, start))
+        return _with_rules(rules, _read_at(text, start))
     except Unreadable:
         if text.startswith("{{") and encodings:
-            # One brace too many, at the beginning alone or at both ends.
+            # One brace too many, only at the beginning or at both ends.
             text = text.rstrip()
             inner = _read(text[1:-1] if text.endswith("}}") else text[1:], root, 0)
-            return _under(["doubled_braces"], inner)
+            return _with_rules(["doubled_braces"], inner)
         begun = _BEGUN.match(text) if encodings else None
         again = text.find(begun[0], begun.end()) if begun else 0
         inside = text[:again].rstrip().endswith((":", "[", ","))  # the second one is a value
         if again > 0 and not inside and text.startswith(text[:again], again):
-            return _under(["duplicate_object"], _read(text[again:], root, 0))
+            return _with_rules(["duplicate_object"], _read(text[again:], root, 0))
         raise
 
 
@@ -153,7 +153,7 @@ def _read_at(text: str, start: int) -> RepairedText:
         return _read_with_inner_quotes(text, start, error)
     if value == {} and _FILLED.match(text, reader.position):
         # Some servers send an empty object first and append the real arguments.
-        return _under(["leading_text"], _read_at(text, text.index("{", reader.position)))
+        return _with_rules(["leading_text"], _read_at(text, text.index("{", reader.position)))
     exact = None if reader.used else text[start : reader.position]
     trailing_rules = _trailing_rules(text, reader.position, value)
     return RepairedText(value, (*reader.used, *trailing_rules), exact)

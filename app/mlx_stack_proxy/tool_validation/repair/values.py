@@ -1,4 +1,4 @@
-"""Mend an object's members: misspelled, null or surplus parameters, and values of a wrong type.
+"""Repairs an object's members: misspelled, null or surplus parameters, and values of a wrong type.
 
 ``Mender`` walks a value along its schema, so a rule applies at every depth. It converts a value
 only if the schema allows no value of its type and exactly one conversion is possible. The caller
@@ -17,8 +17,8 @@ from ...wire.json_text import MAX_DIGITS, NUMBER, Unreadable, read_number
 from ..names import by_spelling, nearest, squash
 from .variants import Schema, fits, kinds, variants
 
-MAX_UNKNOWN: Final = 32  # surplus parameters dropped from one object; more are not a slip
-MAX_VALUES: Final = 20_000  # values walked in one call; to walk one costs as much as to check it
+MAX_UNKNOWN: Final = 32  # surplus parameters dropped from one object; more are no accident
+MAX_VALUES: Final = 20_000  # values visited in one call; visiting one costs as much as checking it
 
 _BOOLEANS: Final = {"true": True, "false": False}
 _NULLS: Final = ("null", "None", "NULL")
@@ -38,7 +38,7 @@ class Mender:
         self._variants: dict[int, list[Schema]] = {}
 
     def mend(self, value: Any, schema: object) -> Any:
-        """Return ``value`` mended; its own type stays unless exactly one conversion is possible."""
+        """Return ``value`` repaired; its type changes only if just one conversion is possible."""
         self._values_left -= 1
         if self._values_left < 0:
             return value
@@ -79,7 +79,7 @@ class Mender:
 
     def _object(self, value: Members, variant: Schema) -> Members:
         properties, required = variant.get("properties", {}), variant.get("required", ())
-        # What a pattern names is allowed; only its values are not walked.
+        # names that match a pattern are allowed, but their values are not visited
         named = bool(variant.get("patternProperties"))
         additional = True if named else variant.get("additionalProperties", True)
         closed = additional is False
@@ -102,22 +102,22 @@ class Mender:
 
 
 def _other_spellings(value: Members, declared: set[str], wanted: Collection[str]) -> dict[str, str]:
-    """Return the keys that differ from one wanted name by case and separators only, with it."""
+    """Map keys to the one wanted name from which they differ by case and separators only."""
     undeclared = by_spelling(key for key in value if key not in declared)
     absent = by_spelling(name for name in dict.fromkeys(wanted) if name not in value)
     return {key: absent[spelled] for spelled, key in undeclared.items() if spelled in absent}
 
 
 def _surplus(value: Members, declared: set[str], required: Collection[str]) -> list[str]:
-    """Return the parameters that the schema forbids and nothing is lost with.
+    """Return the parameters that the schema forbids and that can be dropped without loss.
 
-    There are none if a required one is missing, or one of them may be a misnamed parameter.
+    There are none if a required one is missing, or if one of them may be a misnamed parameter.
     """
     unknown, absent = [key for key in value if key not in declared], declared - value.keys()
     if len(unknown) > MAX_UNKNOWN or not absent.isdisjoint(required):
         return []
     if not {squash(key) for key in declared}.isdisjoint(map(squash, unknown)):
-        return []  # one parameter came in two spellings
+        return []  # one parameter in two spellings
     for key in unknown:
         holds_another = isinstance(value[key], dict) and not absent.isdisjoint(value[key])
         if holds_another or nearest(key, absent, 1):
@@ -128,7 +128,7 @@ def _surplus(value: Members, declared: set[str], required: Collection[str]) -> l
 def conversions(value: Any, variant: Schema) -> Iterator[tuple[Any, str]]:
     """Yield what ``value`` may mean in the types of a schema's variant, and the rule's name.
 
-    The caller has seen that no variant allows the value's own type.
+    The caller has checked that no variant allows the value's own type.
     """
     allowed = kinds(variant) or frozenset()
     is_null = False
@@ -159,7 +159,7 @@ def conversions(value: Any, variant: Schema) -> Iterator[tuple[Any, str]]:
 
 
 def container_in(value: Any) -> list[Any] | dict[str, Any] | None:
-    """Return the list or object whose whole text ``value`` is, JSON's or Python's; else None."""
+    """Return the list or object in ``value``, a JSON or Python text; else None."""
     text = value.strip() if isinstance(value, str) else ""
     reader = JsonReader(text)
     with suppress(Unreadable):

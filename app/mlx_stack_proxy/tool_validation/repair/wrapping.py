@@ -1,7 +1,7 @@
-"""Unwrap arguments that a model put into another object, and find what it copied next to them.
+"""Unwraps arguments inside another object, and finds schema keywords copied among them.
 
-The object is the call itself, as OpenAI writes it, or has one key such as ``input``. A copy is a
-keyword of the tool's own schema, such as ``required``, among the arguments.
+The object is the call itself, in OpenAI's form, or has one key such as ``input``. A copied keyword
+is one of the tool's own schema, such as ``required``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..schemas import CompiledSchema
 from .values import container_in
 
 MAX_WRAPPINGS: Final = 3
-# Keys under which models put the arguments once more, and (`_COMPANIONS`) the keys next to these.
+# Keys under which models nest the arguments, and (`_COMPANIONS`) the keys next to these.
 WRAPPERS: Final = frozenset((*ARGUMENT_KEYS, *NESTED_KEYS, "tool_calls"))
 _NAMING: Final = frozenset(NAME_KEYS)
 _COMPANIONS: Final = _NAMING | set(OTHER_KEYS)
@@ -27,7 +27,7 @@ def unwrapped(
 ) -> tuple[Members, list[str]]:
     """Return the arguments inside ``{"arguments": {...}}`` and the like, and the rules applied.
 
-    ``valid``: the schema accepts the value as it came; then only what is surely a wrapping is one.
+    ``valid``: the schema accepts the original value; then only a certain wrapping is removed.
     """
     inner, is_named = value, False
     for _ in range(MAX_WRAPPINGS):
@@ -49,12 +49,12 @@ def unwrapped(
 
 
 def _step(value: Members, tool: str, declared: frozenset[str]) -> tuple[Members, bool] | None:
-    """Return the object inside one wrapping, and whether the tool's name stands next to it.
+    """Return the object inside one wrapping, and whether the tool's name is next to it.
 
     None if ``value`` is not certainly a wrapping. A declared parameter called ``input`` is not one;
     a declared ``name`` may still hold the tool's name. A name next to the arguments must be the
-    tool's, or unwrapping would choose between two tools. The inner object may be JSON text, as
-    OpenAI's arguments are.
+    tool's, or unwrapping would choose between two tools. The inner object may be JSON text, like
+    OpenAI's arguments.
     """
     if len(value) > len(_COMPANIONS):
         return None
@@ -67,25 +67,25 @@ def _step(value: Members, tool: str, declared: frozenset[str]) -> tuple[Members,
     siblings = {key: item for key, item in value.items() if key not in inside}
     if len(inside) != 1 or not declared.isdisjoint(inside):
         return None
-    if not all(_goes_with_a_call(key, item, tool) for key, item in siblings.items()):
+    if not all(_is_call_member(key, item, tool) for key, item in siblings.items()):
         return None
     (inner,) = inside.values()
     is_named = not _NAMING.isdisjoint(siblings)
-    # A declared parameter may stand next to the arguments only if the arguments have it, too.
+    # A declared parameter may be next to the arguments only if the arguments have it, too.
     parameters = declared.intersection(value) - _NAMING
     if parameters and not (is_named and parameters <= inner.keys() <= declared):
         return None
     return inner, is_named
 
 
-def _goes_with_a_call(key: str, item: Any, tool: str) -> bool:
+def _is_call_member(key: str, item: Any, tool: str) -> bool:
     if key in _NAMING and isinstance(item, str):
         return squash(item) in (squash(tool), squash(f"functions.{tool}"))
     return key in _COMPANIONS and isinstance(item, str) and (key != "type" or item in CALL_TYPES)
 
 
 def _as_object(key: str, item: Any) -> Members | None:
-    """Return the object: ``item`` itself, or in its text, or alone in a list of ``tool_calls``."""
+    """Return the object: ``item`` itself, in its text, or alone in a list of ``tool_calls``."""
     if key == "tool_calls" and isinstance(item, list) and len(item) == 1:
         item = item[0]
     inner = container_in(item) if isinstance(item, str) else item
@@ -93,7 +93,7 @@ def _as_object(key: str, item: Any) -> Members | None:
 
 
 def _framed(value: Members, schema: CompiledSchema) -> Members | None:
-    """Return the arguments of a tool whose text came as ``{"patch": "…"}``; None if it didn't."""
+    """Return the arguments of a tool whose text arrived as ``{"patch": "…"}``, or None."""
     if len(schema.frames) != 1 or len(value) != 1:
         return None
     ((name, (opening, closing)),) = schema.frames.items()

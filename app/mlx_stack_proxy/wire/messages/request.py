@@ -28,7 +28,7 @@ from ..transcript import BETWEEN, IMAGE_FOLLOWS, Json, Part, Transcript
 
 # Begins a system text with the client's version and a digest, which change every turn.
 _BILLING = "x-anthropic-billing-header:"
-_SAME = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
+_COPIED = ("model", "max_tokens", "temperature", "top_p", "top_k", "stream")
 _SESSION = "x-claude-code-session-id"
 _AGENT = "x-claude-code-agent-id"
 # The fields whose types the translation relies on.
@@ -72,7 +72,7 @@ def _translated(body: Json) -> Translated:
         path = f"messages[{position}]"
         reader.message(message if isinstance(message, dict) else {}, path, f"{path}.content")
     fields, left_out = _offered(body, reader.loaded)
-    chat = {key: body[key] for key in _SAME if body.get(key) is not None}
+    chat = {key: body[key] for key in _COPIED if body.get(key) is not None}
     chat["messages"] = reader.transcript.messages() if isinstance(messages, list) else messages
     if (stop := body.get("stop_sequences")) is not None:
         chat["stop"] = stop

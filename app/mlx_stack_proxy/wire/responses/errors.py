@@ -44,13 +44,13 @@ def status_of(error: ProxyError) -> int:
     return 400 if error.status == 422 or error.status >= 500 else error.status
 
 
-def failure_of(error: ProxyError, *, text_is_out: bool = False) -> dict[str, Any]:
+def failure_of(error: ProxyError, *, text_committed: bool = False) -> dict[str, Any]:
     """Return the error object of a response that fails after its stream has begun.
 
     Codex retries after every code except ``invalid_prompt`` and that of an overflow. If a server
-    broke off after text went out (``text_is_out``), only the client can retry.
+    broke off after text went out (``text_committed``), only the client can retry.
     """
-    broke_off = text_is_out and (error.type, error.status) == _BROKEN
+    broke_off = text_committed and (error.type, error.status) == _BROKEN
     if error.code == OVERFLOW:
         code = OVERFLOW
     else:

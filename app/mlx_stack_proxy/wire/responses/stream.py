@@ -88,7 +88,7 @@ class ResponseStream:
         )
 
     def error(self, error: ProxyError) -> bytes:
-        failure = failure_of(error, text_is_out=self._text_is_out)
+        failure = failure_of(error, text_committed=self._text_is_out)
         response = self._response("failed", error=failure)
         return self._begin() + self._response_event("response.failed", response) + DONE_FRAME
 
