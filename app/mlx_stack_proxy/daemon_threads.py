@@ -1,4 +1,4 @@
-"""Threads that no exit waits for: a pool, and one that serves an event loop in order."""
+"""Daemon threads, which never delay the exit: a pool, and one that serves a loop in order."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class DaemonThreads(ThreadPoolExecutor):
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
             job()
-            del job  # free what it holds before the next job comes
+            del job  # free its memory before waiting for the next job
             if self._most > 1:
                 self._free.release()
 
@@ -60,7 +60,7 @@ def _fulfil(future: Future[T], job: Callable[[], T]) -> None:
     if future.set_running_or_notify_cancel():
         try:
             result = job()
-        except BaseException as error:  # who waits for the future gets it
+        except BaseException as error:  # re-raised by the future
             future.set_exception(error)
         else:
             future.set_result(result)
@@ -76,10 +76,10 @@ class Worker(DaemonThreads):
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def _add(self, job: Callable[[], None]) -> None:
-        self._jobs.put(job)  # and no more: the end of each exchange waits for such a job
+        self._jobs.put(job)  # nothing else: each exchange's end waits for this
 
     def do(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Run ``job`` in the thread, even if the future is cancelled meanwhile."""
+        """Run ``job`` in the thread, even if the future is cancelled."""
         future: asyncio.Future[T] = self._loop.create_future()
 
         def end(result: Any, error: BaseException | None) -> None:
@@ -103,5 +103,5 @@ class Worker(DaemonThreads):
             result = job()
         except BaseException as raised:  # the caller gets it
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits
             self._loop.call_soon_threadsafe(then, result, error)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 INVALID_REQUEST = "invalid_request_error"
-OVERFLOW = "context_length_exceeded"  # the `code` when no model's window holds the prompt
+OVERFLOW = "context_length_exceeded"  # the `code` if the prompt fits no model's window
 # The status of our own errors in the other dialects, by type: Messages, Responses. A client of
 # theirs repeats a request for the status that chat completions have, so an error that would come
 # again has one that costs a single try (measured: `wire/messages/errors.py` and its like).

@@ -36,7 +36,7 @@ class Digest(NamedTuple):
 
 
 def loaded(dumped: str) -> Digest:
-    """Read what :meth:`Digest.dumped` wrote. Raises ``ValueError`` for anything else."""
+    """Parse the result of :meth:`Digest.dumped`. Raises ``ValueError`` for anything else."""
     text, size, *parts = dumped.split(" ")
     packed = [b64decode(part) for part in parts]
     shingles = [frozenset(unpack(f"<{len(p) // 4}I", p[: len(p) & ~3])) for p in packed]
@@ -84,9 +84,9 @@ def alike(one: Digest, other: Digest, least: float = 0.0) -> float:
 
 
 class _Compared(NamedTuple):
-    """Shingles of two texts; those that both have count twice in ``all``."""
+    """Shingles of two texts; shared ones count twice in ``all``."""
 
-    changed: int  # that only one of the texts has
+    changed: int  # in only one of the texts
     all: int
 
 

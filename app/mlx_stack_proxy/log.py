@@ -20,9 +20,9 @@ from .settings import ObservabilitySettings
 
 
 class _CurrentStderr:
-    """Writes to the present ``sys.stderr``, which a test or a host may have replaced.
+    """Writes to the current ``sys.stderr``, which a test or a host may have replaced.
 
-    A line that can't be written, because the disk is full or the reader gone, breaks no exchange.
+    A failed write (the disk is full, or the reader has gone) breaks no exchange.
     """
 
     def write(self, text: str) -> int:
@@ -118,7 +118,7 @@ def _without_controls(_: Any, __: str, event: Any) -> Any:
 
 def _render_json(_: Any, __: str, event: Any) -> str:
     line = orjson.dumps(event, default=str).decode()
-    # orjson leaves characters that JSON allows and some terminals and line readers take amiss.
+    # orjson leaves characters that JSON allows but some terminals and line readers mishandle.
     return line if line.isascii() and "\x7f" not in line else printable(line)
 
 
@@ -128,7 +128,7 @@ def get() -> Any:
 
 
 def fault(event: str, error: BaseException, **fields: Any) -> None:
-    """Log an error of our own by its type and place, because its message could quote a prompt."""
+    """Log an error of our own by type and place, because its message may quote a prompt."""
     frames = traceback.extract_tb(error.__traceback__)[-3:]
     places = [f"{Path(f.filename).name}:{f.lineno} {f.name}" for f in frames]
     get().error(event, error=type(error).__name__, at=places, **fields)

@@ -103,7 +103,7 @@ def _connect(services: Services) -> None:
     if settings.observability.traces:
         services.traces = _traces(settings)
         services.observers = (*services.observers, services.traces.of)
-    # Prometheus sees no increase, and so raises no alert, if a counter first appears with a 1.
+    # Prometheus sees no increase, and so raises no alert, if a counter first appears as 1.
     optional = [part.name for part in (services.capture, services.traces) if part is not None]
     for name in (*(stage.name for stage in services.stages), *_PARTS, *optional):
         services.metrics.count("stage_faults", name, by=0)
@@ -222,7 +222,7 @@ def note_reload(services: Services, kind: str, detail: dict[str, list[str]]) -> 
 async def opened(services: Services) -> AsyncIterator[None]:
     """Open the store, the probes and the optional parts; close them all at the end.
 
-    A store whose content can't be read is no reason not to serve: the proxy starts without it.
+    The proxy starts even if the store's content can't be read.
     """
     await services.store.open()
     try:

@@ -1,4 +1,4 @@
-"""Make foreign text (a model's, a client's, LiteLLM's) safe to print and fit for a screen."""
+"""Makes foreign text (a model's, a client's, LiteLLM's) safe to print and fit for a screen."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def printable(text: str) -> str:
     Printed, the text can then neither move the cursor, nor begin a line, nor change the order in
     which others are read.
     """
-    # The check first: it is fast, and nearly every text is printable.
+    # The check is fast, and nearly every text is printable.
     return text if text.isprintable() else _CONTROL.sub(_escaped, text)
 
 

@@ -1,4 +1,4 @@
-"""A bounded mapping that drops what was set longest ago."""
+"""A bounded mapping that evicts the key that was set longest ago."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _V = TypeVar("_V")
 
 
 class Recent(OrderedDict[_K, _V]):
-    """A mapping of at most ``most`` keys: setting a key makes it the newest, the oldest goes."""
+    """A mapping of at most ``most`` keys: setting a key makes it the newest; evicts the oldest."""
 
     def __init__(self, most: int = MOST) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class Recent(OrderedDict[_K, _V]):
 
 
 class RecentByBytes(Recent[_K, _V]):
-    """It holds at most ``most_bytes``, too, by what ``weigh`` says of each value."""
+    """A :class:`Recent` that also holds at most ``most_bytes``; ``weigh`` returns a size."""
 
     def __init__(self, most: int, most_bytes: int, weigh: Callable[[_V], int]) -> None:
         super().__init__(most)

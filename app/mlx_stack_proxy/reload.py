@@ -1,4 +1,4 @@
-"""Reload the settings of a running proxy: at SIGHUP, or when its configuration file has changed.
+"""Reloads the settings of a running proxy: at SIGHUP, or when its configuration file has changed.
 
 :class:`Reloader` looks at the file's time, size and inode every ``POLL_SECONDS``. It reads a
 changed file only after two looks that found the same, so that it doesn't read a half-written file.
@@ -29,7 +29,7 @@ from .settings_source import SettingsError, Sources
 
 POLL_SECONDS = 2.0
 READ_SECONDS = 10.0
-MOST_HANGING = 8  # threads that wait for a file system
+MOST_HANGING = 8  # threads that hang in a file system
 
 # Keys that are used only at the start (sockets, connections, stores, the memory probe): a change
 # needs a restart. A path names a key, or a section with all its keys.
@@ -65,18 +65,18 @@ Notify = Callable[[str, dict[str, list[str]]], None]  # an event's kind and deta
 
 
 class SettingsOrigin(Struct, frozen=True):
-    """Where the process takes its settings from, to read them again."""
+    """The sources of the process's settings, to read them again."""
 
     path: Path | None  # None: no file was found at the start
-    host: str | None = None  # --host, stronger than the file
-    port: int | None = None  # --port, likewise
+    host: str | None = None  # --host, which overrides the file
+    port: int | None = None  # --port, the same
 
     def read(self) -> Settings:
         """Read the settings now. Raises :class:`SettingsError`."""
         return self._whole(self._sources())
 
     def retired(self) -> list[str]:
-        """Return the given keys that have no effect any more. Raises :class:`SettingsError`."""
+        """Return the set keys that no longer have an effect. Raises :class:`SettingsError`."""
         return self._sources().retired()
 
     def read_anew(self, old: Settings) -> Settings:
@@ -137,7 +137,7 @@ class Reloader:
         self._task = asyncio.create_task(self._run())
 
     def ask(self) -> None:
-        """Have the settings read again soon, whether or not the file has changed."""
+        """Read the settings again soon, whether or not the file has changed."""
         self._log_next = True
         self._reload_asked.set()
 
@@ -232,7 +232,7 @@ def with_old(new: _T, old: _T, paths: Collection[tuple[str, ...]]) -> _T:
 
 
 def differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
-    """Yield the dotted path of each key that differs. No values: some are secrets."""
+    """Yield the dotted path of each key that differs, without values, because some are secrets."""
     if old == new:
         return
     if type(old) is type(new) and (keys := keys_of(type(old))):

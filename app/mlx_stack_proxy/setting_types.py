@@ -74,7 +74,7 @@ def _base_url(value: str) -> str:
         parts = urlsplit(value)
         host = (parts.hostname or "").encode("idna")
         is_valid = bool(host) and (parts.port is None or parts.port > 0)
-    except ValueError:  # brackets that don't close, a port that is no number, an endless name
+    except ValueError:  # unclosed brackets, a non-numeric port, an overlong name
         is_valid = False
     if not is_valid or re.search(r"\s", value):
         raise ValueError(FORMS[_BASE_URL])

@@ -57,7 +57,7 @@ class ServerSettings:
 
     @property
     def url(self) -> str:
-        """The address on this machine: 127.0.0.1 where the proxy listens on all addresses."""
+        """The address on this machine: 127.0.0.1 if the proxy listens on all addresses."""
         host = "127.0.0.1" if self.host in ("0.0.0.0", "::", "") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -195,7 +195,7 @@ class NoProgressSettings:
 # What `preset: specification` gives, where the file gives nothing else.
 _SPECIFICATION: dict[str, Any] = {
     **{key: {} for key in ("identical_calls", "name_cycle", "tool_frequency", "similar_replies")},
-    "window_size": 50,  # what the detectors look back, for clients that send no transcript
+    "window_size": 50,  # how far detectors look back, for clients without transcripts
     "duplicate_threshold": 4,  # so that five equal calls with equal results break at the fifth, too
     "second_opinion": False,
 }

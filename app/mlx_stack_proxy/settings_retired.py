@@ -131,7 +131,7 @@ def _get(section: Any, *path: str) -> Any:
 
 
 def _set(section: dict[str, Any], value: Any, *path: str) -> None:
-    """Set a key that isn't given, if there is a value; leave a section alone that is none."""
+    """Set an absent key if there is a value; leave a malformed section alone."""
     *sections, key = path
     for name in sections if value is not None else ():
         if section.get(name) is None:
@@ -144,13 +144,13 @@ def _set(section: dict[str, Any], value: Any, *path: str) -> None:
 
 
 def without_retired(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return the data without the retired keys, and the dotted paths of those it had."""
+    """Return the data without retired keys, and the dotted paths of the removed ones."""
     kept = deepcopy(dict(data))
     return kept, [path for key in RETIRED for path in _taken_out(kept, key.split("."), "")]
 
 
 def _taken_out(section: Any, path: list[str], prefix: str) -> Iterator[str]:
-    """Delete the key at a path below a section; yield its whole path, if it was there."""
+    """Delete the key at a path in a section; yield its whole path if it existed."""
     first, *below = path
     for key in [k for k in section if first in (k, "*")] if isinstance(section, dict) else ():
         if below:

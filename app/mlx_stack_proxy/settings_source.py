@@ -27,7 +27,7 @@ from .settings import CLOUD_TIER, DEFAULT_TIERS, ENV_DELIMITER, ENV_PREFIX, Sett
 from .settings_retired import renamed, without_retired
 
 CONFIG_VARIABLE = "MLX_STACK_CONFIG"
-CLIENT_KEY_VARIABLE = "MLX_STACK_KEY"  # one of `server.api_keys`, for a client: no setting
+CLIENT_KEY_VARIABLE = "MLX_STACK_KEY"  # one of `server.api_keys`, for a client; not a setting
 DEFAULT_FILE = "config.yaml"
 SCHEMA = Path(__file__).with_name("config.schema.json")  # the file's JSON Schema, for editors
 _HERE = Path()
@@ -52,14 +52,14 @@ class SettingsError(ValueError):
 
 
 class Sources(Struct, frozen=True):
-    """The settings as they were given, parsed but not checked."""
+    """The settings as given, parsed but not validated."""
 
     path: Path | None  # None: there is no file
     file: Mapping[str, Any]  # as YAML gives it, with our names of keys; empty without a file
     environment: Mapping[str, Any]  # the variables, nested like the file
     # By the path of a key of ours: the other name by which it was given (`settings_retired.py`).
     names: Mapping[str, str]
-    # The options of the command line, nested like the file; they win over both.
+    # The command line's options, nested like the file; they override both.
     command_line: Mapping[str, Any] = {}
 
     def settings(self) -> Settings:
@@ -71,7 +71,7 @@ class Sources(Struct, frozen=True):
         return from_mapping(self._merged(), source, self.names)
 
     def retired(self) -> list[str]:
-        """Return the dotted paths of given keys that have no effect any more."""
+        """Return the dotted paths of set keys that no longer have an effect."""
         return without_retired(self._merged())[1]
 
     def _merged(self) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def _is_given(data: Any, path: tuple[str, ...]) -> bool:
         if not isinstance(data, Mapping) or key not in data:
             return False
         data = data[key]
-    return data is not None or path != ("tiers",)  # no tier is given by an empty section
+    return data is not None or path != ("tiers",)  # an empty section defines no tier
 
 
 def load(
@@ -117,7 +117,7 @@ def read(
     """Read the file and the environment that :func:`load` uses. Raises :class:`SettingsError`."""
     environ = os.environ if environ is None else environ
     file = find_file(path, environ, folder)
-    # Renamed each by itself, so that an old name in the environment is stronger than the file.
+    # Renamed separately, so that an old name in the environment overrides the file.
     in_file, names = renamed(_read_yaml(file) if file is not None else {})
     variables, more_names = renamed(_from_environment(environ))
     return Sources(file, in_file, variables, names | more_names)
@@ -233,7 +233,7 @@ def _read_yaml(file: Path) -> dict[str, Any]:
         data = _Loader(file.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise SettingsError([f"can't be read: {error.strerror}"], str(file)) from None
-    except Exception as error:  # PyYAML raises nearly anything at `!!int x` or `2026-13-01`
+    except Exception as error:  # PyYAML raises nearly anything for `!!int x` or `2026-13-01`
         said = f"{type(error).__name__}: {error}"
         if isinstance(error, yaml.MarkedYAMLError):  # without the excerpt of the file
             mark = error.problem_mark
@@ -384,7 +384,7 @@ def _type_at(path: tuple[Any, ...]) -> Any:
 
 
 def _options(annotation: Any) -> Iterator[Any]:
-    """Yield the members of a union, whatever it is wrapped in; any other type as it is."""
+    """Yield the members of a union, however it is wrapped; any other type unchanged."""
     if get_origin(annotation) in (Union, UnionType, Annotated):
         for argument in get_args(annotation):
             yield from _options(argument)

@@ -34,7 +34,7 @@ STAGES: Final = {
 
 
 def build(settings: Settings, replaced: Sequence[Stage] = ()) -> Sequence[Stage]:
-    """Make the stages that the settings turn on, in order.
+    """Make the stages that the settings enable, in order.
 
     ``replaced``: the stages of the earlier settings, if they change; the new ones take over what
     the old have seen.

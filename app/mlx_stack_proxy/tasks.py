@@ -1,4 +1,4 @@
-"""Asyncio tasks in the background, and how tasks are ended."""
+"""Background asyncio tasks, and ending tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, ParamSpec, TypeVar
 
 MAX_TASKS: Final = 8  # at the same time; callers check `Background.is_full`
-LARGE_BODY: Final = 1024 * 1024  # bytes: to read and check more would hold the event loop
+LARGE_BODY: Final = 1024 * 1024  # bytes; parsing and checking more would block the event loop
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ async def end(*tasks: asyncio.Future[Any] | None) -> None:
 
 
 class Background:
-    """Holds running tasks for which no exchange waits. Each task reports its own errors."""
+    """Holds running tasks that no exchange waits for. Each task reports its own errors."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()

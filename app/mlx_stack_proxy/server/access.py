@@ -24,13 +24,13 @@ from ..settings import Settings, is_loopback
 from .incoming import Incoming
 
 _BEARER = "bearer "
-# Headers that a reverse proxy adds. With one of them, the peer's address is that proxy's, and says
+# Headers that a reverse proxy adds. With one of them, the peer's address is the proxy's and says
 # nothing about the client.
 _FORWARDED = re.compile(
     r"forwarded|via|x-forwarded(-\w+)*|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
 )
-_PROBED = frozenset({"/health", "/ready"})  # by whatever name; they say nothing private
-# Names that no public DNS serves, so that nobody can point one at this machine from outside.
+_PROBED = frozenset({"/health", "/ready"})  # under any host name; they reveal nothing private
+# Names that no public DNS serves, so that no outsider can point one at this machine.
 _PRIVATE = (".local", ".internal", ".svc", ".lan", ".home.arpa")
 PAGE_PATHS = frozenset({"/", "/mlx-stack", "/mlx-stack/"})
 
@@ -74,7 +74,7 @@ class Access:
         return "*" in self._hosts or name in self._hosts or not self._hosts.isdisjoint(above)
 
     def _has_no_page(self, request: Incoming) -> bool:
-        """Whether the request gives a page nothing, whatever name it has: a page has no key."""
+        """Whether the request is useless to a page under any host name: a page has no key."""
         if request.path in _PROBED or self._keys:
             return True
         if self._admin_key is None:
@@ -124,12 +124,12 @@ class Access:
 
 
 def without_controls(headers: RawHeaders) -> RawHeaders:
-    """Drop the headers that steer LiteLLM itself. Keys stay: a key only says who asks."""
+    """Drop the headers that control LiteLLM itself. Keys stay: they only identify the client."""
     return [h for h in headers if not is_control_header(h[0]) or h[0] in RAW_KEY_HEADERS]
 
 
 def is_from_this_machine(scope: Any, headers: Mapping[str, str]) -> bool:
-    """Whether a program on this machine asks for itself, rather than a reverse proxy for others.
+    """Whether the client is a program on this machine, rather than a reverse proxy for others.
 
     ``Host`` must name this machine, too: a web page can point a name of its own at 127.0.0.1.
     """
@@ -186,7 +186,7 @@ def _authority(origin: str) -> str | None:
 
 @lru_cache(16)  # a small cache: Host is the client's text, and may be long
 def _is_private(host: str) -> bool:
-    """Whether a ``Host`` is one that no page has: an address, one label, or a private name."""
+    """Whether a ``Host`` can't be a page's: an address, one label, or a private name."""
     name = _name_in(host)
     try:
         ip_address(name)

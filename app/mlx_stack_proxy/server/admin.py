@@ -50,7 +50,7 @@ def is_operator(services: Services, request: Request) -> bool:
 
 
 def check(services: Services, request: Request) -> None:
-    """Let only an operator in. Raises ``ProxyError`` (401, 403)."""
+    """Admit only an operator. Raises ``ProxyError`` (401, 403)."""
     if is_operator(services, request):
         return
     if services.settings.server.admin_key is None:
@@ -170,7 +170,7 @@ def build(services: Services) -> APIRouter:
 
 
 def _answer(services: Services, content: dict[str, Any]) -> Response:
-    """Answer with this, and with what an operator should know first: settings that wait."""
+    """Answer with this content, and with a header for settings that wait for a restart."""
     return as_json({**content, "configuration": configuration(services, whole=True)})
 
 

@@ -69,7 +69,7 @@ class ChatCompletions:
         body = await request.body()
         arrived = clock()
         asked = await self._read(services, request, controls, body, dialect, counts=counts)
-        del body  # free it: a reply may stream for long, and the parsed request is as large
+        del body  # free it: a reply may take long, and the parsed request is as large
         if not isinstance(asked, Request):
             await asked(request)
             return
@@ -103,7 +103,7 @@ class ChatCompletions:
         *,
         counts: bool,
     ) -> Request | Handler:
-        """Read the request; return who answers it if no exchange does: it only counts or passes."""
+        """Read the request; return its handler if no exchange answers it."""
         client_body = await tasks.aside(body, client_request.read, body)
         if request.model:
             client_body = {**client_body, "model": request.model}
@@ -163,7 +163,7 @@ class ChatCompletions:
             route = self._routes.of(model, controls.tier, controls.cloud, listed)
         except tiers.NoSuchTier as error:
             raise invalid(str(error), error.param) from None
-        name = model[:128]  # a name as long as a body must not stay in memory
+        name = model[:128]  # a huge name must not stay in memory
         if route.unknown_model and services.rate_limit.allows(("unknown_model", name)):
             served_by = route.tiers[0]
             log.get().warning(

@@ -34,7 +34,7 @@ def read_cloud(headers: Mapping[str, str]) -> bool:
 
 
 def client_timeout(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that an OpenAI SDK says it waits for a whole reply; None: unknown."""
+    """Return the seconds that an OpenAI SDK waits for a whole reply, by its header, or None."""
     timeouts = []
     for name in ("x-stainless-timeout", "x-stainless-read-timeout"):
         if not (value := headers.get(name)):

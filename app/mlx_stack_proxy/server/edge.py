@@ -81,7 +81,7 @@ class Edge:
         self._others = others
 
     async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check a request, have it answered, and turn an error into a response."""
+        """Check a request, call its handler, and turn an error into a response."""
         services = self._services
         begin = (scope.get("extensions") or {}).get(BEGIN, {}).get("begin")
         downstream = Downstream(send, asyncio.get_running_loop().time, begin)
@@ -99,7 +99,7 @@ class Edge:
         except asyncio.CancelledError:
             if not services.life.stopping:
                 raise
-            # The grace of the shutdown is over, and this pass-through request is not.
+            # The shutdown's grace period ended before this pass-through request did.
             if downstream.started:
                 log.get().warning("broken_off", why="the proxy is shutting down")
             await self._refuse(shutting_down(), request)
@@ -113,7 +113,7 @@ class Edge:
             services.life.running -= 1
 
     def _handler(self, request: Incoming) -> Handler:
-        """Return who answers a request. Raises ``ProxyError`` (400, 405, 426, 503)."""
+        """Return a request's handler. Raises ``ProxyError`` (400, 405, 426, 503)."""
         path, method = _tidy(request.path), request.method
         if "upgrade" in request.headers:
             _refuse_websocket(request, path)
@@ -132,7 +132,7 @@ class Edge:
         return handler
 
     async def _ask_others(self, request: Incoming) -> None:
-        """Let FastAPI answer. An error of its is not counted: no model was meant."""
+        """Let FastAPI answer. Its errors are not counted, because no model was requested."""
         if request.path.startswith("/v1/"):
             self._access.check_key(request)
         downstream = request.downstream
@@ -158,7 +158,7 @@ class Edge:
 
     async def _refuse(self, error: ProxyError, request: Incoming, *, counted: bool = True) -> None:
         """Answer a request with an error, unless a response has begun."""
-        request.release()  # at once: the client may be slow, and others need the room
+        request.release()  # at once: the client may be slow, and others need the memory
         downstream = request.downstream
         if downstream.started:
             return
@@ -166,7 +166,7 @@ class Edge:
             self._count(error)
         reply = self._reply_to(error, request.path, request.id)
         # After an error, a client that sent `Expect: 100-continue` may send its body or not. Close,
-        # for its next request could be taken for that body.
+        # because its next request could be taken for that body.
         unread = isinstance(error, BodyRefused)
         if unread or "expect" in request.headers:
             reply.headers.append((b"connection", b"close"))
@@ -248,7 +248,7 @@ def is_model_query(method: str, path: str) -> bool:
 
 
 def _tidy(path: str) -> str:
-    """Return a guarded path without doubled or trailing slashes; any other path as it is.
+    """Return a guarded path without doubled or trailing slashes; any other path unchanged.
 
     A base URL that ends in a slash gives such a path, which must not get past the stages.
     """

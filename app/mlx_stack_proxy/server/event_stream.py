@@ -43,7 +43,7 @@ async def follow(services: Services, query: EventQuery) -> StreamingResponse:
     if life.followers >= MAX_FOLLOWERS or life.stopping:
         sentence = f"{life.followers} clients follow the events, which is the limit"
         raise ProxyError(503, "upstream_unavailable", sentence, retry_after=5)
-    life.followers += 1  # before the first wait: others ask meanwhile
+    life.followers += 1  # before the first await: others may check meanwhile
     try:
         newest = await newest_number(services)
         first: Events = []
@@ -83,7 +83,7 @@ async def _stream(
         page: Events = []
         try:
             newest = await newest_number(services)
-            if newest != position:  # a smaller number is a new store's, which begins again
+            if newest != position:  # a smaller number is a new store's
                 after, limit = (position, PAGE) if newest > position else (None, query.limit)
                 page = await services.store.events(replace(query, after=after, limit=limit))
                 last = page[-1][0] if page else 0

@@ -43,7 +43,7 @@ logging.getLogger("uvicorn.error").addFilter(lambda record: record.msg != _NOT_E
 
 
 class _TooEarly(Exception):
-    """A request came before the reply to the last one was complete."""
+    """A request arrived before the reply to the last one was complete."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -61,14 +61,14 @@ class BoundedProtocol(HttpToolsProtocol):
         "_pipelined",
         "_unfinished",
     )
-    _due: asyncio.TimerHandle | None  # looks whether the request is late; None: none is awaited
+    _due: asyncio.TimerHandle | None  # checks whether the request is late
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._in_head = True  # the next bytes belong to a head, not to a body
-        self._unfinished = False  # the first byte of a request has come, but not yet its last
+        self._unfinished = False  # a request has begun to arrive, but is incomplete
         self._head_bytes = 0
-        self._pipelined = False  # a request came too early: ignore its bytes and all later ones
+        self._pipelined = False  # a request arrived too early: ignore all bytes from then on
         self._line = b""  # the beginning of a head's line that may become an offer
         self._await_the_rest()
 
@@ -115,7 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         cycle = self.cycle
         running = cycle is not None and not cycle.response_complete
-        if running and not cycle.more_body:  # the bytes came after a complete request
+        if running and not cycle.more_body:  # the bytes follow a complete request
             self._pipelined, cycle.keep_alive = True, False
         elif running and cycle.response_started:
             self.transport.close()
@@ -135,7 +135,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return head + rest
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing of a WebSocket: ``edge.py`` refuses it."""
+        """Log nothing about a WebSocket: ``edge.py`` refuses it."""
 
     def _await_the_rest(self) -> None:
         self._begun_at = self._last_byte_at = self.loop.time()
@@ -146,7 +146,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._due = self.loop.call_at(due, self._look)
 
     def _look(self) -> None:
-        """Give a request up that is late: answer 408 if it has no answer yet, and close."""
+        """Give up a late request: answer 408 if it has no answer yet, and close."""
         now = self.loop.time()
         if now < min(self._last_byte_at + SILENT_SECONDS, self._begun_at + WHOLE_SECONDS):
             self._look_later()

@@ -22,7 +22,7 @@ from ..settings import ServerSettings
 SILENT_SECONDS = 30.0  # without a byte of a head or body
 WHOLE_SECONDS = 300.0  # from the connection's beginning, or a later head's first byte
 LATE_BODY = "the request body did not arrive in time"
-LARGEST_BODIES = 8  # together, in one process: more at once are no agents
+LARGEST_BODIES = 8  # together, in one process: agents need no more at once
 
 MAX_HEADERS = 200
 MAX_HEADER_BYTES = 64 * 1024
@@ -81,7 +81,7 @@ class Incoming:
         self.raw_headers: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers = by_name(self.raw_headers)
         self.id = request_id(self.headers)
-        self.model: str = scope.get(MODEL_OF_PATH, "")  # that the path names; "": the body does
+        self.model: str = scope.get(MODEL_OF_PATH, "")  # the path's model; "": the body names it
         raw_path: bytes = scope.get("raw_path") or self.path.encode()
         query: bytes = scope.get("query_string") or b""
         self.target = (raw_path + b"?" + query if query else raw_path).decode("latin-1")
@@ -108,7 +108,7 @@ class Incoming:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     async def body(self) -> bytes:
-        """Return the whole body, whose bytes count as they come, until ``release()``.
+        """Return the whole body, whose bytes count as they arrive, until ``release()``.
 
         How long it may take, ``http_protocol.py`` decides. Raises ``ProxyError`` (400, 413, 503)
         and ``ClientGone``.
@@ -136,7 +136,7 @@ class Incoming:
             parts.clear()  # an error's traceback would keep the bytes
 
     def put_back(self, body: bytes) -> None:
-        """Give a body back, for another handler to read."""
+        """Put a body back, for another handler to read."""
         self._read = body
 
     def _count(self, size: int) -> None:
@@ -153,7 +153,7 @@ class Incoming:
         self._held += size
 
     def release(self) -> None:
-        """Give the memory back: the body is no longer needed."""
+        """Release the body's memory."""
         self._bodies.held -= self._held
         self._held = 0
 

@@ -1,4 +1,4 @@
-"""Read events, counters and records from the store; while it fails, from this process's memory.
+"""Reads events, counters and records from the store; while it fails, from this process's memory.
 
 ``report_of()`` makes the report of them.
 """
@@ -32,7 +32,7 @@ T = TypeVar("T")
 async def or_remembered(
     services: Services, asked: Awaitable[T], remembered: Callable[[], T]
 ) -> tuple[T, str | None]:
-    """Return the store's answer; if it fails, what ``remembered`` gives, and what is wrong."""
+    """Return the store's answer; if it fails, the result of ``remembered``, and the error."""
     try:
         return await asked, None
     except StoreError as error:
@@ -41,7 +41,7 @@ async def or_remembered(
 
 
 async def events_of(services: Services, query: EventQuery) -> tuple[Events, str | None]:
-    """Return the events that ``query`` selects, and what is wrong with the store."""
+    """Return the events that ``query`` selects, and the store's error, if any."""
     await services.journal.written()
 
     def remembered() -> Events:
@@ -53,7 +53,7 @@ async def events_of(services: Services, query: EventQuery) -> tuple[Events, str 
 async def counts_of(
     services: Services, first: int, last: int
 ) -> tuple[Mapping[HourKey, Counts], str | None]:
-    """Return the counters of the hours ``first`` to ``last``, and what is wrong with the store."""
+    """Return the counters of the hours ``first`` to ``last``, and the store's error, if any."""
 
     def remembered() -> Mapping[HourKey, Counts]:
         counted = services.journal.counted

@@ -55,12 +55,12 @@ async def started(services: Services) -> None:
 
 
 async def _look_around(services: Services, *, was_down: bool) -> None:
-    """Log what can't be reached, before a client finds out."""
+    """Log what is unreachable, before a client finds out."""
     try:
         state = await readiness(services)
         if not state["ready"]:
             log.get().warning("not_ready", litellm=state["litellm"], next="mlx-stack-proxy check")
-        elif was_down:  # LiteLLM was down when the process before this one stopped
+        elif was_down:  # LiteLLM was down when the previous process stopped
             upstream_up(services, 0.0)
         for tier_state, message in _TOLD_OF_TIERS.items() if state["litellm"] == "ok" else ():
             tiers = [name for name, tier in state["tiers"].items() if tier["state"] == tier_state]

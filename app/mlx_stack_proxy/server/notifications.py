@@ -57,7 +57,7 @@ class Notifier:
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._clock = clock
         self._quiet_until: dict[str, float] = {}  # by kind, on the clock
-        self._waiting: dict[str, int] = {}  # how many events wait for their message, by kind
+        self._waiting: dict[str, int] = {}  # events that wait for a message, by kind
         self._background = tasks.Background()
         self._nightly: asyncio.Task[None] | None = None
 
@@ -71,7 +71,7 @@ class Notifier:
         await self._upstream.aclose()
 
     def on_event(self, event: Event) -> None:
-        """Take note of an event: send it, or count it if its kind is quiet now."""
+        """Send an event, or count it if its kind is quiet now."""
         kind = event["kind"]
         if kind not in self._kinds:
             return

@@ -10,7 +10,7 @@ WANTED: Final = (65_536, 10_240)
 
 
 def raise_limit() -> int:
-    """Raise the soft limit as far as the process may; return the limit that is then in force.
+    """Raise the soft limit as far as the process may; return the resulting limit.
 
     A client's connection takes one file, the connection to LiteLLM another. A shell's limit (256 on
     macOS, 1,024 on Linux) is too low for some hundred streams.

@@ -56,12 +56,12 @@ _NOT_PACKED = (b"accept-encoding", b"identity")  # so that a reply's usage can b
 
 
 class _Patience(Watch):
-    """Ends a request whose client waits no longer for the whole reply."""
+    """Ends a request whose client's own time limit is over."""
 
     def __init__(self, request: Incoming) -> None:
         super().__init__(request.receive)
         self._started = request.started
-        self.seconds = math.inf  # that the request gives itself
+        self.seconds = math.inf  # the request's own time limit
 
     def look(self, now: float) -> Verdict | float:
         due = self._started + self.seconds
@@ -94,7 +94,7 @@ class Passthrough:
                 call_id=request.id,
                 repeatable=request.path.endswith("/embeddings"),
             )
-            del content  # free it: a reply may stream for long
+            del content  # free it: a reply may take long
             request.release()
             self._services.metrics.count("passthrough", str(response.status))
             await self._relay(request, response, watch, books)
@@ -171,7 +171,7 @@ class Passthrough:
     async def _relay(
         self, request: Incoming, response: Response, watch: Watch, books: PassthroughBooks
     ) -> None:
-        """Write the response as it comes.
+        """Write the response as it arrives.
 
         A client that knows the length takes the last piece for the end, and may send its next
         request at once: so the books are closed before that piece.
@@ -185,7 +185,7 @@ class Passthrough:
         ]
         books.writes = books.writes and status < 400
         told = response.header(b"content-length")
-        unsent = int(told) if told.isdigit() else None  # bytes; None: the client doesn't know
+        unsent = int(told) if told.isdigit() else None  # bytes; None: unknown
         if request.method == "HEAD" or status in (204, 304):
             unsent = 0
         if unsent != 0:

@@ -72,7 +72,7 @@ async def kept(services: Services) -> tuple[int | None, list[dict[str, Any]]]:
 
 
 def for_clients(settings: Settings) -> dict[str, Any]:
-    """Return what a client must know to ask us: which key, which names, how long a reply may be.
+    """Return what a client needs to use the proxy: the key, the names, the limit on a reply.
 
     ``key``: "any"; "own", one of ``server.api_keys``; "litellm", LiteLLM's. ``key_needed``: whether
     a made-up key is refused, as far as we know.

@@ -1,4 +1,4 @@
-"""Notifies systemd that the proxy serves, for units with ``Type=notify``: sd_notify(3).
+"""Notifies systemd that the proxy is ready, for units with ``Type=notify``: sd_notify(3).
 
 ``systemctl restart`` then waits until the proxy answers, and fails if the proxy can't start.
 """

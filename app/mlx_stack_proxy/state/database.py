@@ -1,4 +1,4 @@
-"""What each change and each question is in SQL.
+"""The SQL of each change and each query.
 
 Nothing is kept in memory: each method reads the rows that it needs and writes those that it
 changes. The caller begins and ends the transactions. All methods block and raise ``sqlite3.Error``.
@@ -41,7 +41,7 @@ _ROW: Final = (
 )
 _PUT_ROW: Final = "REPLACE INTO sessions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _NO_SESSION: Final = (0, "", 0.0, 0.0, "", "", "", "")  # in place of a row's first eight
-# A minute that lies ahead was counted by a clock that has been put back since.
+# A minute in the future was counted by a clock that has been set back since.
 _HOUR: Final = (
     "SELECT coalesce(sum(tokens) FILTER (WHERE minute > ?2 - 60), 0), "
     "coalesce(min(minute), ?2), coalesce(max(minute), ?2) FROM hours WHERE scope = ?1"
@@ -61,7 +61,7 @@ _CONDITIONS: Final = {
     "= :request_id",
     "agent": "CASE WHEN json_valid(body) THEN json_extract(body, '$.agent') END = :agent",
 }
-# What the housekeeping forgets, oldest first; only old events leave gaps in the numbers.
+# What the housekeeping deletes, oldest first; only deleted events leave gaps in the numbers.
 _IDLE: Final = (
     "DELETE FROM sessions WHERE session IN (SELECT session FROM sessions "
     "WHERE last_seen < ?1 AND touched < ?1 LIMIT ?2)"
@@ -97,7 +97,7 @@ class Database:
         row = self._row(session, now)
         turns, tier, first_seen, last_seen, sticky, replies, agent, request_id, used, _ = row
         rows = {session: row}
-        return SessionState(  # all its fields, in their order: by name it takes twice as long
+        return SessionState(  # positional: keywords take twice as long
             session,
             used.get("", 0),
             reserved,
@@ -114,12 +114,12 @@ class Database:
         )
 
     def used(self, limits: Sequence[Limit], now: float) -> dict[str, int]:
-        """Return by scope the tokens that are used under some limits."""
+        """Return the used tokens of some limits, by scope."""
         rows: dict[str, _Row] = {}
         return {limit.scope: self._used(limit, now, rows) for limit in limits}
 
     def resets_in(self, limit: Limit, tokens: int, now: float) -> float:
-        """Return the seconds until ``tokens`` fit, if no one spends from the scope meanwhile."""
+        """Return the seconds until ``tokens`` fit, if nothing else uses the scope until then."""
         if not limit.rolling:
             row = self._row(_split(limit.scope)[0], now)
             return float(row[9]) + self._ttl - now if row[8] else self._ttl
@@ -150,7 +150,7 @@ class Database:
         return sessions
 
     def _row(self, name: str, now: float) -> _Row:
-        """Return a row as it counts now: without what has been idle for too long."""
+        """Return a row's current value, without data that has been idle for too long."""
         found = self._run(_ROW, (name,)).fetchone()
         if found is None:
             return [*_NO_SESSION, {}, 0.0]
@@ -161,7 +161,7 @@ class Database:
         return row
 
     def _used(self, limit: Limit, now: float, rows: dict[str, _Row]) -> int:
-        """Return what is used of a limit. ``rows``: those read before, by name; it grows."""
+        """Return a limit's used tokens. ``rows``: a cache of read rows, by name."""
         if limit.rolling:
             return self._hour(limit.scope, int(now // MINUTE))[0]
         name, part = _split(limit.scope)
@@ -248,7 +248,7 @@ class Database:
     # Housekeeping
 
     def keep_house(self, now: float) -> bool:
-        """Forget some rows that are too old or too many; return whether there may be more."""
+        """Delete some rows that are too old or too many; return whether there may be more."""
         sizes, idle, oldest = self._sizes, now - self._ttl, now - self._sizes.events_ttl
         minute = int(now // MINUTE)
         outside = "SELECT DISTINCT scope FROM hours WHERE minute NOT BETWEEN ? AND ?"
@@ -257,7 +257,7 @@ class Database:
             self._tidy_hour(scope, minute)
         self._run("DELETE FROM counts WHERE hour < ?", (hour_of(oldest),))
         self._run("PRAGMA incremental_vacuum(64)").fetchall()
-        # The tokens of a session that is forgotten stay, as long as they are fresh. Of such rows
+        # A deleted session's tokens stay as long as they are fresh. Of such rows
         # those with few tokens go first, so no client resets a used-up budget by naming many
         # sessions: it would have to spend as much in each of them.
         listed, rest = "last_seen >= ?4", "last_seen < ?4"
@@ -275,7 +275,7 @@ class Database:
         return over or STEP in forgotten
 
     def _tidy_hour(self, scope: str, minute: int) -> None:
-        """Forget a scope's minutes that are over; those that lie ahead count as spent now."""
+        """Delete a scope's expired minutes; future minutes count as spent now."""
         ahead = "SELECT sum(tokens) FROM hours WHERE scope = ? AND minute > ?"
         if tokens := self._run(ahead, (scope, minute + LAG)).fetchone()[0]:
             self._run(_ADD_TO_HOUR, (scope, minute, tokens))
@@ -308,10 +308,10 @@ class Database:
         return number - over > self._sizes.max_sessions
 
     def sync(self) -> None:
-        """Put commits on the disk, so that a power cut can't lose them."""
+        """Sync commits to the disk, so that a power cut can't lose them."""
         self._run("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
-    # What operators ask
+    # Operators' queries
 
     def breakers(self) -> dict[str, BreakerState]:
         rows = self._run("SELECT tier, failures, degraded_until, cooldown FROM breakers")

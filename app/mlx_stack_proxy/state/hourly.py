@@ -71,7 +71,7 @@ class Agents:
         self._by_hour: dict[int, set[str]] = {}
 
     def bounded(self, key: HourKey) -> HourKey:
-        """Return ``key``; with the agent ``other`` if its hour has too many agents already."""
+        """Return ``key``, with the agent ``other`` if its hour already has too many agents."""
         agents = self._by_hour.get(key.hour)
         if agents is None:
             agents = set()

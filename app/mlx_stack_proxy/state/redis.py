@@ -50,7 +50,7 @@ from .store import (
 PREFIX = "{mlx-stack}"
 RECORDS_PAGE = 200  # how many records one call reads
 PAGE = 1_000  # how many events one call reads
-CLOCKS_APART = 60.0  # seconds by which replicas' events may be out of the order of their times
+CLOCKS_APART = 60.0  # seconds by which replicas' events may be out of order
 HOUSEKEEPING_SECONDS = 30.0
 PAUSE_SECONDS = 0.05  # between two steps of one housekeeping
 HOURS_AT_ONCE = 24  # for how many hours one call reads the counters
@@ -58,19 +58,19 @@ STEP = 200  # rows of each kind that one step of the housekeeping forgets at mos
 
 # How long a write whose answer was lost may be sent again: the server remembers it for 600 s.
 SURE_SECONDS = 500.0
-CATCH_UP_SECONDS = 1.0  # that a reader of counters waits for writes that are pending
-MOST_PENDING = 10_000  # how many writes are kept while the server is away, the newest
+CATCH_UP_SECONDS = 1.0  # how long a reader of counters waits for pending writes
+MOST_PENDING = 10_000  # newest writes that are kept while the server is away
 
 _STICKY = b"sticky:"
 _Read = TypeVar("_Read")
 
 
 class _PendingWrite(Struct, frozen=True):
-    """A write that failed and is still to be added."""
+    """A failed write that is still to be added."""
 
     call: str  # the write's name, by which the server knows whether it has added the write
     change: Change
-    sure_until: float | None  # monotonic seconds until which it may be sent again; None: always
+    sure_until: float | None  # may be resent until then, monotonic; None: always
 
 
 class RedisStore:
@@ -241,7 +241,7 @@ class RedisStore:
         return await self._link.run("write", _time(now), self._ttl, call, content, *bounds)
 
     async def _keep(self) -> None:
-        """Add pending writes, and keep house, now and then."""
+        """Add pending writes and do the housekeeping, periodically."""
         clock = asyncio.get_running_loop().time
         house_is_due = clock() + HOUSEKEEPING_SECONDS
         while True:
@@ -253,7 +253,7 @@ class RedisStore:
                     await self.keep_house()
 
     async def _add_pending(self) -> None:
-        """Add all pending writes, at the present time. Raises StoreError."""
+        """Add all pending writes, at the current time. Raises StoreError."""
         while self._pending:
             write = self._pending[0]
             if write.sure_until is None or time.monotonic() < write.sure_until:
@@ -263,7 +263,7 @@ class RedisStore:
                 self._pending.popleft()
 
     async def keep_house(self) -> None:
-        """Forget what is too old or too many, in small steps. Raises StoreError."""
+        """Delete what is too old or too many, in small steps. Raises StoreError."""
         sizes = self._sizes
         bounds = (sizes.max_sessions, sizes.max_events, sizes.max_records, sizes.max_record_bytes)
         forgotten = STEP

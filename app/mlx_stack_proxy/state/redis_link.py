@@ -40,7 +40,7 @@ _NOT_ASKED = "Redis was not asked yet"
 
 
 class RedisLink:
-    """The way to one server, with the Lua scripts that it runs for ``RedisStore``."""
+    """The connection to one server, with the Lua scripts that it runs for ``RedisStore``."""
 
     def __init__(self, url: str, prefix: str, names: Iterable[str]) -> None:
         """``names``: the scripts' names in ``lua/``. Raises ``ValueError`` for a bad URL.
@@ -149,7 +149,7 @@ class RedisLink:
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 await self._write()
-        except Exception as error:  # any failure means no answer
+        except Exception as error:  # whatever failed, there is no answer
             timed_out = isinstance(error, (TimeoutError, RedisTimeout))
             self._lose(StoreError("no answer") if timed_out else error)
             return False
@@ -158,7 +158,7 @@ class RedisLink:
         return True
 
     async def _write(self) -> None:
-        """Write a key. A refusal shows that the server is there, unless it is a replica's."""
+        """Write a key. A refusal proves that the server is there, unless it is a replica."""
         try:
             await self._redis.set(f"{self._prefix}:ping", "1", ex=PING_LASTS)
         except _DEMOTED:

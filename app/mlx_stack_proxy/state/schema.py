@@ -97,7 +97,7 @@ def dumps(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
-# How an old row's content becomes rows. What is no number raises where 0 is added.
+# How an old row's content becomes rows. Adding 0 raises for anything but a number.
 _Rows = list[tuple[Any, ...]]
 
 

@@ -78,13 +78,13 @@ class _Job:
     result: Any = None
 
     def end(self, error: BaseException | None = None) -> None:
-        """Give the caller the result, or the error, unless it has one or waits no more."""
+        """Pass the result or the error to the caller, unless it has one or has stopped waiting."""
         if not self.waiter.done():
             if error is None:
                 self.waiter.set_result(self.result)
             else:
                 self.waiter.set_exception(error)
-                self.waiter.exception()  # nobody may be waiting any more
+                self.waiter.exception()  # mark it as retrieved: the caller may have left
 
 
 class SqliteStore:
@@ -102,12 +102,12 @@ class SqliteStore:
         self._sizes = sizes
         self._clock = clock
         self._tickets: dict[str, _Ticket] = {}
-        self._jobs: deque[_Job] = deque()  # that wait
-        self._in_flight: list[_Job] | None = None  # that the thread is busy with
-        self._db: Database | None = None  # to change; None: there is no file that can be opened
+        self._jobs: deque[_Job] = deque()  # waiting
+        self._in_flight: list[_Job] | None = None  # being committed by the thread
+        self._db: Database | None = None  # for changes; None: no file can be opened
         self._reader: Database | None = None  # to read while the thread uses the first one
         self._error: StoreError | None = None  # why the file can't be used now
-        # The end of what waits for a file that works again; once that is written, all is well.
+        # The last job that waits for a working file; once it is written, the file is healthy.
         self._last: asyncio.Future[Any] | None = None
         self.health = Trouble(f"{self._where} is not open yet")
 
@@ -138,7 +138,7 @@ class SqliteStore:
             self._file.unlock()
         self._thread.shutdown()
 
-    # What an exchange does
+    # Exchanges
 
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
         reserved = self._set_aside(SESSION + session, now) if self._tickets else 0
@@ -177,7 +177,7 @@ class SqliteStore:
         return Reserved(used)
 
     def _set_aside(self, scope: str, now: float, own: str = "") -> int:
-        """Return the tokens that tickets other than ``own`` have set aside in a scope."""
+        """Return the tokens that tickets other than ``own`` have reserved in a scope."""
         return sum(
             one.tokens
             for ticket, one in self._tickets.items()
@@ -189,7 +189,7 @@ class SqliteStore:
         before: Mapping[str, int] = await self._do(lambda db: db.write(change, now), ticket)
         return before
 
-    # What operators ask
+    # Operators' queries
 
     async def delete(self, session: str) -> bool:
         return bool(await self._do(lambda db: db.delete(session)))
@@ -231,8 +231,8 @@ class SqliteStore:
         return db
 
     async def _ask(self, question: Callable[[Database], Result]) -> Result:
-        """Answer a question in a thread, through a connection of its own; in memory in place."""
-        if self.health.sentence is not None:  # the file lacks what the process remembers
+        """Run a query in a thread, with its own connection; in place for a database in memory."""
+        if self.health.sentence is not None:  # the file lacks jobs that still wait
             raise StoreError(self.health.sentence)
         if (file := self._file) is None:
             return question(self._read())
@@ -263,7 +263,7 @@ class SqliteStore:
         return job.waiter
 
     def _transact(self) -> None:
-        """Run jobs that wait in one transaction, have the thread commit it, and so on."""
+        """Run waiting jobs in one transaction, let the thread commit it, and repeat."""
         while self._jobs and self._in_flight is None and self._error is None:
             db, jobs = self._db, [self._jobs.popleft()]
             assert db is not None  # else there is an error
@@ -285,7 +285,7 @@ class SqliteStore:
                 self._thread.call(work, self._thread_is_done)
 
     def _run(self, db: Database, jobs: list[_Job], *, commit: bool) -> None:
-        """Run jobs in a transaction, without those whose values no row holds."""
+        """Run jobs in a transaction, except those whose values no row can hold."""
         while True:
             db.connection.execute("BEGIN IMMEDIATE")
             try:
@@ -331,19 +331,19 @@ class SqliteStore:
         self._trouble(str(self._error), jobs)
 
     def _trouble(self, sentence: str, jobs: Sequence[_Job]) -> None:
-        """Note that the file fails; callers wait for it no longer, and their changes do."""
+        """Record that the file fails; callers stop waiting, but their changes stay queued."""
         self.health.begin(sentence)
         for job in (*jobs, *self._jobs):
             job.end(StoreError(sentence))
 
     def _look(self, seen: list[_Job] | None) -> None:
-        """Report a stall if the thread is still busy with what it was busy with before."""
+        """Report a stall if the thread is still committing the same jobs as before."""
         if self._in_flight is not None and self._in_flight is seen:
             self._trouble(f"{self._where}: the disk takes over {STALL_SECONDS:g} s", seen)
         self._watch = self._loop.call_later(STALL_SECONDS, self._look, self._in_flight)
 
     async def _keep(self) -> None:
-        """Try a file that fails again, and keep house, now and then."""
+        """Retry a failing file and do the housekeeping, periodically."""
         house_is_due = self._loop.time() + HOUSEKEEPING_SECONDS
         while True:
             await asyncio.sleep(RETRY_SECONDS)
@@ -359,7 +359,7 @@ class SqliteStore:
                 log.fault("store_fault", error)
 
     async def _mend(self, file: StateFile) -> None:
-        """Open the file, if it isn't open or has broken, and write what waits."""
+        """Open the file, if it isn't open or is broken, and write the waiting jobs."""
         unusable = isinstance(self._error, FileUnusable)
         if self._db is None or unusable or await self._thread.do(file.replaced):
             old, self._db, self._reader = self._connections(), None, None
@@ -384,7 +384,7 @@ class SqliteStore:
         return [db.connection for db in (self._db, self._reader) if db is not None]
 
     async def keep_house(self) -> None:
-        """Forget what is too old or too many, in small steps; put commits on the disk."""
+        """Delete what is too old or too many, in small steps; sync commits to the disk."""
         more = True
         while more:
             more = await self._do(self._keep_house, slow=True)

@@ -24,9 +24,9 @@ from .. import log
 from . import schema
 from .store import StoreError
 
-# The write-ahead log grows to so many pages (16 MB) before a commit also moves them into the file.
+# The write-ahead log grows to this many pages (16 MB) before a commit moves them into the file.
 LOG_PAGES = 4_000
-LARGEST_LOG = 1024 * 1024  # bytes to which SQLite cuts the log's file when it begins anew
+LARGEST_LOG = 1024 * 1024  # bytes to which SQLite truncates the log's file at a reset
 _CORRUPT = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
@@ -67,7 +67,7 @@ def in_memory() -> sqlite3.Connection:
 
 
 def copy_rows(source: sqlite3.Connection, target: sqlite3.Connection) -> None:
-    """Copy all rows that can be read, of a file that may be broken."""
+    """Copy all readable rows of a file that may be broken."""
     names = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     target.execute("BEGIN IMMEDIATE")
     for (table,) in target.execute(names).fetchall():
@@ -93,7 +93,7 @@ class StateFile:
         self._lock_path = self.path.with_name(f"{self.path.name}.lock")
         self._identity: tuple[int, int] | None = None  # device and inode of the open file
         self._lock: int | None = None  # the lock file's descriptor; closing it gives up the lock
-        # The rows of a file that broke or vanished in use, until they are in another one.
+        # The rows of a file that broke or vanished, until they are in another one.
         self._rescued: sqlite3.Connection | None = None
 
     def open(
@@ -187,7 +187,7 @@ class StateFile:
         if self._lock is not None:
             if _identity(self._lock) == _identity(self._lock_path):
                 return
-            self.unlock()  # the lock file was deleted, so the lock keeps nobody out
+            self.unlock()  # the lock file was deleted, so the lock has no effect
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
         try:

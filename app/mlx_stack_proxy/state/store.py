@@ -25,8 +25,8 @@ ESTIMATED = ":estimated"
 # A rolling scope counts the tokens of the last 60 minutes, by the minute.
 MINUTE = 60.0
 MINUTES = 60
-# Callers' clocks may be so many minutes apart. Tokens of a minute still further ahead were counted
-# by a clock that has been put back since.
+# Callers' clocks may differ by this many minutes. Tokens of a later minute were counted
+# by a clock that has been set back since.
 LAG = 1
 
 
@@ -75,11 +75,11 @@ class Sticky(Struct, frozen=True):
 
 
 class SessionState(Struct, frozen=True):
-    """A session as the store knows it."""
+    """A session's stored state."""
 
     session: str  # its hash
     used: int = 0  # tokens settled
-    reserved: int = 0  # tokens that running exchanges have set aside
+    reserved: int = 0  # tokens that running exchanges have reserved
     estimated: int = 0  # how many of the tokens in ``used`` the proxy had to estimate
     # Tokens settled, by scope: the scopes that ``load`` was asked for.
     counts: Mapping[str, int] = {}
@@ -97,8 +97,8 @@ class SessionState(Struct, frozen=True):
 class Sessions(list[SessionState]):
     """One page of sessions."""
 
-    number = 0  # how many there are in all
-    unreadable = 0  # sessions of this page that are left out: their data makes no sense
+    number = 0  # the total number
+    unreadable = 0  # sessions left out of this page because their data is invalid
 
 
 class Settlement(Struct, frozen=True):
@@ -109,7 +109,7 @@ class Settlement(Struct, frozen=True):
 
 
 class KeptEvent(NamedTuple):
-    """An event as the store keeps it."""
+    """A stored event."""
 
     time: float
     kind: str
@@ -118,13 +118,13 @@ class KeptEvent(NamedTuple):
 
 
 class KeptRecord(NamedTuple):
-    """What the store keeps of one exchange, whole, so that it can be explained later."""
+    """One exchange's stored record, from which it can be explained later."""
 
     id: str  # the request's id; a client may use one twice
     at: float  # when the exchange ended
     agent: str
     session: str  # its hash
-    body: bytes  # as the caller wrote it; the store doesn't read it
+    body: bytes  # opaque to the store
 
 
 class Change(Struct, frozen=True):
@@ -153,8 +153,8 @@ class ReservationRefused(Struct, frozen=True):
 
     limit: Limit  # the first budget that has no room
     used: int  # tokens settled in this budget's scope
-    waits_for_others: bool  # whether it would fit if running exchanges gave back their reservations
-    resets_in: float  # estimated seconds until it fits, if no one spends from the scope meanwhile
+    waits_for_others: bool  # whether it would fit without others' reservations
+    resets_in: float  # estimated seconds until it fits, if nothing else uses the scope
 
 
 class Reserved(Struct, frozen=True):
@@ -164,7 +164,7 @@ class Reserved(Struct, frozen=True):
 
 
 class EventQuery(Struct, frozen=True):
-    """Which events to return; a field that is None sets no condition."""
+    """Selects events; a field that is None sets no condition."""
 
     kind: str | None = None
     session: str | None = None  # the hash, or its beginning
@@ -176,7 +176,7 @@ class EventQuery(Struct, frozen=True):
     limit: int = 100
 
     def asks_for(self, event: Mapping[str, Any]) -> bool:
-        """Whether an event matches by its content; its number is not looked at."""
+        """Whether an event matches by its content, regardless of its number."""
         return (
             event["time"] >= self.since
             and (self.kind is None or event["kind"] == self.kind)
@@ -204,11 +204,11 @@ class Store(Protocol):
     health: Trouble
 
     async def open(self) -> None:
-        """Start. A backend that can't be reached raises nothing: the store keeps trying."""
+        """Start. An unreachable backend raises nothing: the store keeps trying."""
         ...
 
     async def close(self) -> None:
-        """Write all that is not written yet, and end."""
+        """Write everything that is still unwritten, and close."""
         ...
 
     async def load(self, session: str, now: float, limits: Sequence[Limit] = ()) -> SessionState:
@@ -224,7 +224,7 @@ class Store(Protocol):
         ...
 
     async def delete(self, session: str) -> bool:
-        """Forget a session and the counts of all scopes within it; return whether it was known."""
+        """Delete a session and the counts of all its scopes; return whether it existed."""
         ...
 
     async def sessions(
@@ -243,7 +243,7 @@ class Store(Protocol):
         *,
         least: int | None = None,
     ) -> Reserved | ReservationRefused:
-        """Set ``tokens`` aside in the scopes of all ``limits``, or in none.
+        """Reserve ``tokens`` in the scopes of all ``limits``, or in none.
 
         ``ticket`` names the reservation. A second reservation with the same ticket replaces the
         first, whose tokens don't count against it; if the second is refused, the first stays.

@@ -1,4 +1,4 @@
-"""What is wrong with a backend now; its beginning and its end are logged and reported once each."""
+"""A backend's health; the beginning and the end of a failure are each logged and reported once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .. import log
 
 
 class Trouble:
-    """A backend's present failure."""
+    """A backend's current failure, if any."""
 
     def __init__(self, sentence: str) -> None:
         """``sentence``: why the backend does not work yet, for people."""
@@ -18,7 +18,7 @@ class Trouble:
         self._reported = False
 
     def begin(self, sentence: str, **where: str) -> None:
-        """Note a failure, or that the present one has become another."""
+        """Record a failure, or a change of its reason."""
         if sentence != self.sentence:
             log.get().error("store_fails", reason=sentence, **where)
         self.sentence = sentence
@@ -27,7 +27,7 @@ class Trouble:
             self.on_change(sentence)
 
     def end(self, **where: str) -> None:
-        """Note that the backend works."""
+        """Record that the backend works."""
         self.sentence = None
         if self._reported:
             log.get().info("store_works", **where)

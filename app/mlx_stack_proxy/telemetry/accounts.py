@@ -1,4 +1,4 @@
-"""Record what happens: metrics, the hours' counters, events, and one log line for each exchange.
+"""Records what happens: metrics, hourly counters, events, and one log line for each exchange.
 
 The engine, the server and the token budgets call these functions; each takes the shared
 ``Shared`` and changes nothing of the exchange. Events and the hours' counters go to the journal,
@@ -55,7 +55,7 @@ def count_end(
         by_tier = counts_of(record)
         if not record.plain:
             _keep(services, exchange, record)
-    except Exception as error:  # a fault in counting is no reason to withhold the reply
+    except Exception as error:  # a fault in counting must not withhold the reply
         stage_failed(services, "books", error)
         return
     exchange.record = record
@@ -148,14 +148,14 @@ def count_question(services: Shared, agent: str, tier: str, prompt: int, output:
 
 
 def note_escalated(services: Shared, exchange: Exchange, from_tier: str, reason: str) -> None:
-    """Record that the exchange has moved from ``from_tier`` to its present tier."""
+    """Record that the exchange has moved from ``from_tier`` to its current tier."""
     services.metrics.count("escalations", from_tier, exchange.tier, reason)
     detail = {"from": from_tier, "to": exchange.tier, "reason": reason}
     record_event(services, "escalated", detail, exchange)
 
 
 def note_hint_refused(services: Shared, exchange: Exchange) -> None:
-    """Advise the operator, once a minute, that a tier takes hints in a tool result alone."""
+    """Advise the operator, once a minute, that a tier accepts hints only in a tool result."""
     if services.rate_limit.allows(("hint_refused", exchange.tier)):
         advice = "hint_placement: tool_result"
         advice = advice if exchange.request.route.tiers else f"make it a tier with {advice}"
@@ -163,13 +163,13 @@ def note_hint_refused(services: Shared, exchange: Exchange) -> None:
 
 
 def as_data(record: Record) -> dict[str, Any]:
-    """Return a record with who asked and when it ended, as the store keeps it."""
+    """Return a record as stored, with the client and the time of its end."""
     who = {"request_id": record.id, "session": record.session, "agent": record.agent}
     return {**who, "time": record.time, "tier": record.tier, "detail": record.as_data()}
 
 
 class Requester(NamedTuple):
-    """Whom an event is about; each field is "" where the event belongs to no request."""
+    """The client that an event is about; the fields are "" if it belongs to no request."""
 
     request_id: str = ""
     session: str = ""  # its hash
@@ -195,7 +195,7 @@ def record_event(
 
 
 def count_alone(services: Shared, counts: Counts, tier: str = "") -> None:
-    """Add to the present hour's counters that belong to no request; ``tier``: "" for no tier."""
+    """Add to the current hour's counters that belong to no request; ``tier``: "" for no tier."""
     services.journal.count({HourKey(hour_of(services.wall_clock()), "", tier): counts})
 
 

@@ -1,4 +1,4 @@
-"""Work out what an ended exchange adds to the hour's counters: a pure function, ``counts_of``.
+"""Computes what a finished exchange adds to the hour's counters: a pure function, ``counts_of``.
 
 Attempts, moves and incidents count for the tier where they happened; the exchange itself counts for
 the tier that answered last. Each delivered reply counts for exactly one of ``WAYS``, each exchange
@@ -17,7 +17,7 @@ from ..engine.outcome import Incident
 from ..engine.record import BROKEN, OTHER, AttemptRecord, Record
 from ..state.hourly import HOUR, Counts
 
-AT_ONCE: Final = 0.001  # seconds; a call that got its place sooner did not queue
+AT_ONCE: Final = 0.001  # seconds; a shorter wait is not counted as queueing
 MINUTES: Final = "at:"  # the counters `at:MM:PART`: what the exchanges of five minutes came to
 SLOT: Final = 5  # minutes
 # What exchanges came to, with the counters that each part adds up.
@@ -45,7 +45,7 @@ class Account(Struct, frozen=True):
     metric: str  # the counter's name in ``metrics.py``
     hour: Mapping[str, str]  # the hour's counter by the incident's last label; "": any other label
     event: str = ""  # the kind of the event that is recorded; "": none is
-    labels: tuple[str, ...] = ()  # what the incident's labels are called in the event's detail
+    labels: tuple[str, ...] = ()  # the labels' names in the event's detail
     by_tier: bool = False  # whether the metric has the tier as its first label
     whole: bool = False  # whether the incident's whole detail stands in the event's
 
@@ -174,7 +174,7 @@ def failed_of(counts: Counts) -> float:
 
 
 def parts_of(counts: Counts) -> dict[str, int]:
-    """Return how many exchanges came to each of ``PARTS``; all parts together are the requests."""
+    """Return the exchanges in each of ``PARTS``, which add up to all requests."""
     parts = {part: sum(counts.get(name, 0) for name in names) for part, names in PARTS.items()}
     parts["failed"] -= parts["refused"]
     return {part: int(number) for part, number in parts.items() if number}

@@ -1,4 +1,4 @@
-"""Write failing exchanges as records that ``replay`` reads (``observability.capture_failures``).
+"""Writes failing exchanges as records for ``replay`` (``observability.capture_failures``).
 
 An observer for each exchange keeps the bytes of each reply. At the exchange's end it makes a record
 of each attempt: the client's request, the reply as it came over the wire, the verdict, and for a
@@ -38,7 +38,7 @@ from .observers import Observer
 
 FILE: Final = "failures.jsonl"
 OLD_FILE: Final = "failures.old.jsonl"
-MOST_RAW: Final = 4 * 1024 * 1024  # bytes that are kept of a reply, from its beginning
+MOST_RAW: Final = 4 * 1024 * 1024  # bytes kept from the beginning of a reply
 MOST_WAITING: Final = 64  # exchanges that wait for the disk; further ones are lost
 CLOSE_SECONDS: Final = 5.0
 REMOVED: Final = b"[key removed]"
@@ -85,7 +85,7 @@ class FailureCapture:
         self._worker = Worker("mlx-stack-capture")
 
     async def close(self) -> None:
-        """Write the records that wait, for ``CLOSE_SECONDS`` at most, and end the thread."""
+        """Write the waiting records, for at most ``CLOSE_SECONDS``, and end the thread."""
         worker, self._worker = self._worker, None
         if worker is not None:
             await asyncio.wait([worker.do(lambda: None)], timeout=CLOSE_SECONDS)
@@ -95,7 +95,7 @@ class FailureCapture:
         return _ExchangeRecorder(self, exchange)
 
     def keep(self, records: list[dict[str, Any]], owner: str) -> None:
-        """Have the thread write an exchange's records. ``owner``: the client's own key."""
+        """Queue an exchange's records for the thread. ``owner``: the client's own key."""
         if self._worker is None or self._waiting >= MOST_WAITING:
             self._failed(OSError("too many wait for the disk"))
             return
@@ -135,7 +135,7 @@ class FailureCapture:
 
 
 def _make_private(folder: int) -> None:
-    """Keep others out of our own folder. One that many use (/tmp, with its sticky bit) stays."""
+    """Make our folder private. A shared one (/tmp, with its sticky bit) stays unchanged."""
     found = os.fstat(folder)
     ours = found.st_uid == os.geteuid() and not found.st_mode & stat.S_ISVTX
     if ours and stat.S_IMODE(found.st_mode) & 0o077:
@@ -143,7 +143,7 @@ def _make_private(folder: int) -> None:
 
 
 class _ExchangeRecorder(Observer):
-    """Tapes the replies of one exchange, and makes a record of each at its end."""
+    """Captures the replies of one exchange, and makes a record of each at its end."""
 
     name = FailureCapture.name
 
