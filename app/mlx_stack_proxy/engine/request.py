@@ -1,7 +1,7 @@
 """The client's request, and the request that an attempt sends upstream.
 
 The edge parses a body into a :class:`Request` (``client_request.py``) and fills in who asks and
-with which controls (:meth:`Request.asked_by`). From then on the :class:`Request` is constant for
+with which controls (:meth:`Request.with_caller`). From then on the :class:`Request` is constant for
 all attempts. Each attempt has an :class:`UpstreamRequest`, which the stages may rewrite.
 """
 
