@@ -236,11 +236,11 @@ async def test_a_file_system_that_hangs_ends_no_reloading(
     reloading.reloader.start()
     await until(lambda: said)
     assert said[0]["problems"] == ["can't be read: no answer within 0.05 s"]
-    for _ in range(reload.MOST_HANGING + 2):  # more than may hang
+    for _ in range(reload.MAX_HANGING + 2):  # more than may hang
         heard = len(said)
         reloading.reloader.ask()
         await until(lambda heard=heard: len(said) > heard)
-    assert looks == reload.MOST_HANGING, "none but those that were asked for"
+    assert looks == reload.MAX_HANGING, "none but those that were asked for"
     back.set()
     write(file, "tiers: {fast: }")
     await until(lambda: reloading.taken)

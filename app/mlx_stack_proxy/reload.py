@@ -29,7 +29,7 @@ from .settings_source import SettingsError, Sources
 
 POLL_SECONDS = 2.0
 READ_SECONDS = 10.0
-MOST_HANGING = 8  # threads that hang in a file system
+MAX_HANGING = 8  # threads that hang in a file system
 
 # Keys that are used only at the start (sockets, connections, stores, the memory probe): a change
 # needs a restart. A path names a key, or a section with all its keys.
@@ -125,7 +125,7 @@ class Reloader:
         self._notify = tell
         self._reload_asked = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._threads = DaemonThreads(MOST_HANGING)
+        self._threads = DaemonThreads(MAX_HANGING)
         self._job: Future[Any] | None = None  # the latest look or reading
         self._restart_keys: list[str] = []  # changed keys that wait for a restart, already logged
         # The next reading is logged even if it changes nothing: SIGHUP asked for it, or the file

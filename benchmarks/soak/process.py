@@ -34,7 +34,7 @@ LOG = "its log (kB)"
 REDIS_KEYS = 2 * (SESSIONS + 200) + 200
 KEYS = "Redis' keys"
 # A pool starts a thread for a job that finds none free, up to its number; some have one job each.
-MOST_THREADS = 1 + process.MOST_THREADS + reload.MOST_HANGING + 6
+MOST_THREADS = 1 + process.MOST_THREADS + reload.MAX_HANGING + 6
 THREADS = "threads"
 KEY, POOR_KEY = "sk-soak-0001", "sk-soak-0002"
 SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? ([0-9.e+-]+)$", re.MULTILINE)

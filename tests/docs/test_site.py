@@ -36,7 +36,7 @@ FENCED = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 DELIMITER = re.compile(r"\|(?: *:?-+:? *\|)+")
 LOST_ROW = re.compile(r"<p>\|.*|\| *-{3,} *\|.*")
 ITEM = re.compile(r"^([-*]|\d+\.) ")
-MOST_WORDS = 28_000  # of docs/*.md; a table's bars and a heading's marks are no words
+MAX_WORDS = 28_000  # of docs/*.md; a table's bars and a heading's marks are no words
 
 
 def build(folder: Path, config: Path) -> tuple[int, list[str]]:
@@ -142,7 +142,7 @@ def test_no_row_of_a_table_is_running_text(site: Path) -> None:
 def test_the_pages_stay_short() -> None:
     texts = [page.read_text("utf-8") for page in ROOT.glob("docs/*.md")]
     words = [word for text in texts for word in text.split() if re.search(r"\w", word)]
-    assert len(words) <= MOST_WORDS
+    assert len(words) <= MAX_WORDS
 
 
 @pytest.mark.parametrize("name", sorted(DRAWINGS))

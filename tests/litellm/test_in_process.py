@@ -10,7 +10,7 @@ import pytest
 
 from mlx_stack_proxy.engine.upstream import Response, UpstreamError
 from mlx_stack_proxy.litellm import in_process
-from mlx_stack_proxy.litellm.in_process import MOST_WAITING, InProcess, client_scope
+from mlx_stack_proxy.litellm.in_process import MAX_WAITING, InProcess, client_scope
 from mlx_stack_proxy.settings import UpstreamSettings
 
 Json = dict[str, Any]
@@ -59,15 +59,15 @@ async def test_pieces_come_while_the_app_still_writes_and_it_waits_for_the_reade
     async def app(scope: Json, receive: Any, send: Any) -> None:
         nonlocal written
         await send(START)
-        for _ in range(10 * MOST_WAITING):
+        for _ in range(10 * MAX_WAITING):
             written += 1
             await send(part(b"x"))
         await send(part(b"", more=False))
 
     response = await send(app)
     await asyncio.sleep(0)
-    assert written == MOST_WAITING + 1
-    assert len(await response.read()) == 10 * MOST_WAITING
+    assert written == MAX_WAITING + 1
+    assert len(await response.read()) == 10 * MAX_WAITING
 
 
 async def test_an_app_that_fails_is_an_upstream_that_fails() -> None:

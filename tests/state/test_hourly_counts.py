@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mlx_stack_proxy.state.hourly import MOST_COUNTERS, HourKey, hour_of
+from mlx_stack_proxy.state.hourly import MAX_COUNTERS, HourKey, hour_of
 from mlx_stack_proxy.state.store import EventQuery, Store
 from tests.state.conftest import NOW
 from tests.support.storing import add_counts, add_events
@@ -35,10 +35,10 @@ async def test_hours_agents_and_tiers_are_told_apart(store: Store) -> None:
 
 
 async def test_too_many_labels_of_a_name_are_one(store: Store) -> None:
-    await add_counts(store, {CODEX: {f"calls:tool{n}": 1 for n in range(MOST_COUNTERS + 5)}})
+    await add_counts(store, {CODEX: {f"calls:tool{n}": 1 for n in range(MAX_COUNTERS + 5)}})
     await add_counts(store, {CODEX: {"requests": 1}})
     found = (await store.counts(HOUR, HOUR))[CODEX]
-    assert len(found) == MOST_COUNTERS + 2
+    assert len(found) == MAX_COUNTERS + 2
     assert found["calls:other"] == 5
     assert found["requests"] == 1
 

@@ -10,7 +10,7 @@ import pytest
 from mlx_stack_proxy.engine.session_id import digest
 from mlx_stack_proxy.state import database, redis
 from mlx_stack_proxy.state.store import (
-    MOST_TOKENS,
+    MAX_TOKENS,
     BreakerState,
     Change,
     EventQuery,
@@ -391,7 +391,7 @@ async def test_a_count_beyond_all_numbers_stops_nothing(store: Store) -> None:
     for limit in (session_limit(None), hour_limit(None)):
         for _ in range(3):
             await spend(store, limit, 2**64 - 1)
-        assert await used(store, limit) >= MOST_TOKENS
+        assert await used(store, limit) >= MAX_TOKENS
     other = session_limit(None, "b")
     await spend(store, other, 7)
     assert await used(store, other) == 7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlx_stack_proxy.telemetry.agent_name import MOST_CHARACTERS, agent_name
+from mlx_stack_proxy.telemetry.agent_name import MAX_CHARACTERS, agent_name
 
 UUID = "0198f6c2-8f1e-7c3a-9d53-2b7f6b0c1a2d"
 
@@ -46,7 +46,7 @@ def test_what_says_more_comes_first() -> None:
 
 def test_it_is_short_and_printable() -> None:
     assert named(x_mlx_stack_agent="\x1b[31m<b>\u2028x") == "31m-b-x"
-    assert len(named(x_mlx_stack_agent="a" * 500)) == MOST_CHARACTERS
+    assert len(named(x_mlx_stack_agent="a" * 500)) == MAX_CHARACTERS
 
 
 def test_it_may_be_hidden() -> None:

@@ -127,7 +127,7 @@ async def test_fields_that_hold_keys_are_left_out_but_not_of_what_was_said(
 async def test_a_long_reply_is_cut_off(
     capturing: Capturing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failure_capture, "MOST_RAW", 10)
+    monkeypatch.setattr(failure_capture, "MAX_RAW", 10)
     (record,) = await capturing.fails(b"ten bytes!")
     assert (record["reply"]["body"], record["reply"].get("cut_off")) == ("ten bytes!", None)
     (_, record) = await capturing.fails(b"nine more", b"12", b"3")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mlx_stack_proxy.state.hourly import MOST_AGENTS, HourKey
+from mlx_stack_proxy.state.hourly import MAX_AGENTS, HourKey
 from mlx_stack_proxy.state.store import BreakerState, Change, EventQuery, StoreError
 from mlx_stack_proxy.telemetry.journal import Journal
 from tests.support.waiting import until
@@ -100,13 +100,13 @@ async def test_what_no_exchange_takes_is_written_soon(journal: Journal, store: S
 
 
 async def test_too_many_agents_of_an_hour_are_one(journal: Journal) -> None:
-    for number in range(MOST_AGENTS + 3):
+    for number in range(MAX_AGENTS + 3):
         journal.count({HourKey(1, f"agent-{number}", "fast"): {"requests": 1}})
     journal.count({HourKey(2, "agent-102", "fast"): {"requests": 1}})
     assert journal.counted[HourKey(1, "other", "fast")] == {"requests": 3}
     counts = journal.take().counts
     assert counts == journal.counted
-    assert len({key.agent for key in counts if key.hour == 1}) == MOST_AGENTS + 1
+    assert len({key.agent for key in counts if key.hour == 1}) == MAX_AGENTS + 1
     assert counts[HourKey(2, "agent-102", "fast")] == {"requests": 1}
 
 

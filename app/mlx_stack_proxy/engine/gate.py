@@ -21,7 +21,7 @@ from typing import Final, Protocol
 from ..wire.delta import CALL, FINISH, TEXT, Delta, split_text
 
 MAX_HELD: Final = 256 * 1024 * 1024  # bytes; a reply that exceeds this is broken
-_MOST_EMPTY: Final = 256  # frames held before further ones without content are dropped
+_MAX_EMPTY: Final = 256  # frames held before further ones without content are dropped
 _CLOSING: Final = CALL | FINISH
 Split = Callable[[Delta, int], tuple[Delta, Delta]]
 
@@ -78,7 +78,7 @@ class Gate:
                 return ()
             self._allowed += len(text)
         if not kinds and _is_empty(delta) and not self._committed:
-            if len(self.waiting) < _MOST_EMPTY:
+            if len(self.waiting) < _MAX_EMPTY:
                 self._leading += self._leading == len(self.waiting)
                 self._wait(delta)
             return ()

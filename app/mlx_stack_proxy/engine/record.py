@@ -20,7 +20,7 @@ from ..wire.dialect import error_reply
 from .client_errors import refusal_passed_on
 from .exchange import Exchange
 from .outcome import Figures, Incident, Outcome
-from .request import MOST_NAME
+from .request import MAX_NAME
 from .steps import Fail, LastStep, Move, PassOn, Retry
 from .verdicts import Failure, InvalidToolCall, LoopDetected, is_doubt, reason_of
 from .wordings import error_class
@@ -35,8 +35,8 @@ WAYS: Final = ("right_at_once", "repaired", "found_in_text", "confirmed", *RECOV
 # Errors about bad replies; other errors are about budgets, memory or LiteLLM.
 ABOUT_REPLIES: Final = ("tool_validation_failed", "loop_detected", "all_tiers_failed")
 UNREACHABLE: Final = "unreachable"  # no connection could be made to LiteLLM
-MOST_ATTEMPTS: Final = 24  # kept in a record's data; more are only counted
-MOST_TOOLS: Final = 32  # names kept in a record's data
+MAX_ATTEMPTS: Final = 24  # kept in a record's data; more are only counted
+MAX_TOOLS: Final = 32  # names kept in a record's data
 MOST_NAMED: Final = 16  # tools, repairs or detectors kept in an attempt's data
 _NO_FAILURE: Final = ("client_left", "client_error")  # reasons that don't blame the tier
 _GUIDED: Final = "guided"  # the word in X-MLX-Stack-Repairs for a reply in a schema of ours
@@ -117,7 +117,7 @@ class Record(Struct, frozen=True):
     stream: bool
     size: int  # bytes of the request
     messages: int
-    tools: tuple[str, ...]  # the offered ones' names, at most `MOST_TOOLS`
+    tools: tuple[str, ...]  # the offered ones' names, at most `MAX_TOOLS`
     tools_offered: int
     refused_for: str  # why no reply was attempted or awaited to its end; "": it was
     budget: str  # the scope of the budget that refused the request; "": none did
@@ -134,7 +134,7 @@ class Record(Struct, frozen=True):
         data = {name: getattr(self, name) for name in _COPIED_FIELDS}
         data["seconds"], data["tools"] = round(self.seconds, 3), sorted(self.tools)
         data["attempts_made"] = sum(attempt.called for attempt in self.attempts)
-        data["attempts"] = [attempt.as_data() for attempt in self.attempts[:MOST_ATTEMPTS]]
+        data["attempts"] = [attempt.as_data() for attempt in self.attempts[:MAX_ATTEMPTS]]
         return {name: value for name, value in data.items() if value}
 
 
@@ -176,11 +176,11 @@ def record_of(
         passed_over=request.route.first if start is not None and start.reason else "",
         escalated_from=exchange.escalated_from,
         escalation_reason=exchange.escalation_reason,
-        model=request.model[:MOST_NAME],
+        model=request.model[:MAX_NAME],
         stream=request.stream,
         size=request.size,
         messages=len(request.body.get("messages") or ()),
-        tools=tuple(islice(offered, MOST_TOOLS)),
+        tools=tuple(islice(offered, MAX_TOOLS)),
         tools_offered=len(offered),
         refused_for=_refused_for(outcome, attempts),
         budget=budget,
@@ -249,7 +249,7 @@ def _wrong(exchange: Exchange, outcome: Outcome) -> str:
             offered = exchange.request.offered
             calls: dict[str, list[str]] = {}
             for failure in failures:
-                tool = failure.tool[:MOST_NAME]
+                tool = failure.tool[:MAX_NAME]
                 tool = tool if tool in offered else ""
                 field = f" {failure.field}" if failure.field else ""
                 calls.setdefault(tool, []).append(f"{failure.kind}{field}")
@@ -337,7 +337,7 @@ def _calls(
 
 def tool_label(name: str | None, offered: Collection[str]) -> str:
     """Return a tool's name; ``other`` if it was not offered, because it is the model's text."""
-    name = (name or "")[:MOST_NAME]
+    name = (name or "")[:MAX_NAME]
     return name if name and name in offered else OTHER
 
 

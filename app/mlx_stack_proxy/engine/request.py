@@ -20,7 +20,7 @@ from ..wire.dialect import Dialect
 from ..wire.prompt_size import estimate_prompt_tokens
 from .session_id import SessionId
 
-MOST_NAME: Final = 64  # characters of a tool's or a model's name in records and events
+MAX_NAME: Final = 64  # characters of a tool's or a model's name in records and events
 
 
 class Route(Struct, frozen=True):
@@ -103,10 +103,10 @@ class Request(Struct, eq=False, dict=True):
 
     @cached_property
     def offered(self) -> frozenset[str]:
-        """The names of the offered tools, cut to `MOST_NAME` as in records and events."""
+        """The names of the offered tools, cut to `MAX_NAME` as in records and events."""
         functions = (tool.get("function") for tool in self.tools if isinstance(tool, dict))
         names = (function.get("name") for function in functions if isinstance(function, dict))
-        return frozenset(name[:MOST_NAME] for name in names if isinstance(name, str))
+        return frozenset(name[:MAX_NAME] for name in names if isinstance(name, str))
 
     @cached_property
     def prompt_tokens(self) -> int:

@@ -109,8 +109,8 @@ _WINDOW = (
     re.compile(r"tokens allowed \(?(\d{3,8})"),
     re.compile(r"context (?:length|window|limit|size) (?:of |is |= ?|\()(?:only )?(\d{3,8})"),
 )
-_MOST_NAMED: Final = 400  # characters of a message that are searched for a name
-_MOST_BODY: Final = 64 * 1024  # bytes of a body
+_MAX_NAMED: Final = 400  # characters of a message that are searched for a name
+_MAX_BODY: Final = 64 * 1024  # bytes of a body
 # What servers say, and our term for it.
 _KNOWN: Final = (
     # PyTorch: "CUDA out of memory. Tried to allocate …"; MLX: "[METAL] Command buffer execution
@@ -163,7 +163,7 @@ def window_in(text: str) -> int | None:
 
 def error_class(message: str, body: bytes) -> str:
     """Return a server's name for the error; "" if it has none that is known to be safe."""
-    text = message[:_MOST_NAMED]
+    text = message[:_MAX_NAMED]
     for pattern, words in _KNOWN:
         if pattern.search(text):
             return words
@@ -182,7 +182,7 @@ def _class_before(text: str) -> str:
 
 def _code(body: bytes) -> str:
     """Return the error's ``code`` or ``type`` if it is an identifier; else ""."""
-    if not body or len(body) > _MOST_BODY:
+    if not body or len(body) > _MAX_BODY:
         return ""
     error = error_in(body)
     fields = (error.get("code"), error.get("type"))

@@ -11,10 +11,10 @@ from ..engine.request import Request
 from ..wire.delta import Usage
 from ..wire.prompt_size import BYTES_PER_TOKEN, estimate_prompt_tokens
 from ..wire.usage import SLACK
-from .learned import LEAST_WINDOW
+from .learned import MIN_WINDOW
 
 # Text has up to 9 bytes a token (long runs of blanks), where the estimate assumes 3.5.
-LEAST_SHARE = 3
+MIN_SHARE = 3
 
 
 class CutPrompts:
@@ -25,11 +25,11 @@ class CutPrompts:
 
     def record(self, tier: str, request: Request, usage: Usage | None) -> int:
         """Record a reply's usage. Return the tokens to which its prompt was cut; 0: it wasn't."""
-        if usage is None or usage.counted_by_litellm or usage.prompt_tokens < LEAST_WINDOW:
+        if usage is None or usage.counted_by_litellm or usage.prompt_tokens < MIN_WINDOW:
             return 0
         count, before = usage.prompt_tokens, self._suspicious.get(tier)
         # Most requests need no estimate. An image has few tokens for its bytes, never more.
-        most = LEAST_SHARE * count
+        most = MIN_SHARE * count
         is_far_under = request.size > most * BYTES_PER_TOKEN and request.prompt_tokens > most
         if usage.cached_tokens or not is_far_under:
             if before is not None and (usage.cached_tokens or count > before + SLACK):
@@ -47,6 +47,6 @@ def _may_be_new_only(count: int, request: Request) -> bool:
     turns = [place for place, one in enumerate(messages) if one.get("role") == "assistant"]
     for first in {len(messages) - 1, turns[-1] + 1 if turns else len(messages) - 1}:
         new = estimate_prompt_tokens({"messages": messages[first:]})
-        if new <= LEAST_SHARE * count and count <= 2 * new + LEAST_WINDOW:
+        if new <= MIN_SHARE * count and count <= 2 * new + MIN_WINDOW:
             return True
     return False

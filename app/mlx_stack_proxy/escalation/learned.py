@@ -20,7 +20,7 @@ FORGET_SECONDS = 600.0
 _NOT_IMPLEMENTED = 501
 _SEARCHED = 500_000  # bytes of a request that are searched for numbers that an error may quote
 _REPLY_LIMITS = ("max_tokens", "max_completion_tokens")
-LEAST_WINDOW = 1_024  # tokens; a smaller window is learned only from an error's field
+MIN_WINDOW = 1_024  # tokens; a smaller window is learned only from an error's field
 
 
 class LearnedLimits:
@@ -111,7 +111,7 @@ def _window_from(failure: Failure, request: Request, output: int) -> int | None:
         body = {key: value for key, value in request.body.items() if key not in _REPLY_LIMITS}
         if str(window) in repr(body).replace(",", ""):
             return None
-    if window < LEAST_WINDOW:
+    if window < MIN_WINDOW:
         return None
     asked = prompts_in(failure, prompt, output)
     return window if window <= 2 * prompt or any(window < n + output for n in asked) else None

@@ -3,7 +3,7 @@
 ``InProcess`` replaces the connection pool of ``engine/upstream.py``. Each call runs the app of
 LiteLLM's routes in its own task, with our request on the client's connection (its address and
 LiteLLM's state for it). The caller reads what the app sends piece by piece; the app waits while
-more than ``MOST_WAITING`` pieces are unread. LiteLLM treats each attempt like a request over HTTP:
+more than ``MAX_WAITING`` pieces are unread. LiteLLM treats each attempt like a request over HTTP:
 it checks the key, its limits and guardrails, routes, counts and logs.
 
 If the caller leaves before an answer's end, LiteLLM sees a disconnected client. After
@@ -28,7 +28,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 App = Callable[[Scope, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Any]
 
-MOST_WAITING = 16  # unread pieces
+MAX_WAITING = 16  # unread pieces
 LEAVE_SECONDS = 1.0  # how long LiteLLM may take to notice that the client has left
 # The client's request, whose connection our calls reuse.
 client_scope: ContextVar[Scope] = ContextVar("client_scope")
@@ -125,7 +125,7 @@ class _Response(Response):
             self._parts.append(part)
         self.ended = self.ended or not message.get("more_body")
         self._arrived.set()
-        while len(self._parts) > MOST_WAITING and not self._gone.is_set():
+        while len(self._parts) > MAX_WAITING and not self._gone.is_set():
             self._taken.clear()
             await self._taken.wait()
         if self._gone.is_set() and not self.ended:

@@ -24,7 +24,7 @@ from .history import History
 from .turns import Turn
 
 # A shorter reply is a label, or `HEARTBEAT_OK`, which is legitimately the same each time.
-_LEAST_CHARS: Final = 64
+_MIN_CHARS: Final = 64
 _LAST_REPLIES: Final = 5  # replies by which it is foreseen whether the next one is similar
 
 
@@ -163,7 +163,7 @@ def reply_digest(
     """Return the digest of a text reply that counts; None for any other."""
     if rules.similar_replies is None or choice.tool_calls:
         return None
-    is_short = len(choice.text.strip()) < _LEAST_CHARS
+    is_short = len(choice.text.strip()) < _MIN_CHARS
     in_format = exchange.request.body.get("response_format")
     return None if is_short or in_format else likeness.digest(choice.text)
 

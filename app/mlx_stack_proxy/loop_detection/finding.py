@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from ..engine.request import MOST_NAME
+from ..engine.request import MAX_NAME
 from ..engine.verdicts import LoopDetected
 from ..settings import LoopDetectionSettings
 from ..wire.reply import ChoiceReply
@@ -43,7 +43,7 @@ class Finding(Struct, frozen=True):
         """The event's fields for this finding."""
         detail: dict[str, Any] = {
             "repeats": self.repeats,
-            "tool": self.tool[:MOST_NAME],
+            "tool": self.tool[:MAX_NAME],
             "pattern": self.pattern,
         }
         if self.confidence is not None:

@@ -28,7 +28,7 @@ _HASH = re.compile(r"[0-9a-f]{32}(?:[0-9a-f]{8})?")
 _PREFIX = re.compile(r"[0-9a-f]{12,39}")  # of a hash, as our response header shows it
 _AGO = re.compile(r"(\d{1,9})([smhd])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
-MOST_DAYS = 366  # in a report
+MAX_DAYS = 366  # in a report
 _NUMBER = re.compile(r"\d{1,12}(\.\d+)?")
 MAX_PAGE = 1000  # entries in one answer
 MAX_SEARCHED = 10_000  # sessions that are searched for the beginning of a hash
@@ -155,8 +155,8 @@ def build(services: Services) -> APIRouter:
         params, now = request.query_params, services.wall_clock()
         since = _moment("since", params.get("since", "12h"), now)
         until = min(_moment("until", params.get("until", "0s"), now), now)
-        if not 0 <= until - since <= MOST_DAYS * 86_400:
-            sentence = f"`since` must be before `until`, by {MOST_DAYS} days at most"
+        if not 0 <= until - since <= MAX_DAYS * 86_400:
+            sentence = f"`since` must be before `until`, by {MAX_DAYS} days at most"
             raise invalid(sentence, "since")
         scope = ReportScope(since, until, params.get("agent"))
         return _answer(services, await report_of(services, scope))

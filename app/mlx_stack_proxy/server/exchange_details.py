@@ -29,8 +29,8 @@ from ..wire.reply import Reply
 from .kept import LAST, events_of, record_of
 
 Json = dict[str, Any]
-MOST_EVENTS: Final = 1000
-MOST_CHARACTERS: Final = 100_000  # of a text; longer texts are cut
+MAX_EVENTS: Final = 1000
+MAX_CHARACTERS: Final = 100_000  # of a text; longer texts are cut
 _UNKNOWN: Final = (
     "it is unknown, refused before any model was chosen, older than the records "
     "that are kept, or it went right at once some time ago"
@@ -49,7 +49,7 @@ async def exchange_details(services: Services, request_id: str, agent: str | Non
     record = await record_of(services, request_id, agent)
     if request_id == LAST and record is not None:
         request_id = record["request_id"]
-    numbered, _ = await events_of(services, EventQuery(request_id=request_id, limit=MOST_EVENTS))
+    numbered, _ = await events_of(services, EventQuery(request_id=request_id, limit=MAX_EVENTS))
     events = [{"number": number, **event} for number, event in numbered]
     observability = services.settings.observability
     capturing = observability.capture_failures
@@ -125,7 +125,7 @@ def _request(body: Json) -> Json:
         "messages": len(messages),
         "tools": len(body.get("tools") or ()),
         "role": str(last.get("role") or ""),
-        "last": text_of(last.get("content"))[:MOST_CHARACTERS],
+        "last": text_of(last.get("content"))[:MAX_CHARACTERS],
     }
 
 
@@ -155,10 +155,10 @@ def _deltas(reply: Json) -> Iterator[Delta | None]:
 
 
 def _cut(message: Json) -> Json:
-    """Cut a message's texts to ``MOST_CHARACTERS``, and the list of its calls."""
-    calls = [{k: v[:MOST_CHARACTERS] for k, v in call.items()} for call in message["tool_calls"]]
-    texts = {k: v[:MOST_CHARACTERS] for k, v in message.items() if k != "tool_calls"}
-    return {**texts, "tool_calls": calls[:MOST_EVENTS]}
+    """Cut a message's texts to ``MAX_CHARACTERS``, and the list of its calls."""
+    calls = [{k: v[:MAX_CHARACTERS] for k, v in call.items()} for call in message["tool_calls"]]
+    texts = {k: v[:MAX_CHARACTERS] for k, v in message.items() if k != "tool_calls"}
+    return {**texts, "tool_calls": calls[:MAX_EVENTS]}
 
 
 def _bytes(reply: Json, name: str) -> bytes | None:

@@ -24,7 +24,7 @@ _KINDS = (
     *("exhausted", "upstream_down", "upstream_up", "tier_degraded", "tier_recovered"),
     *("store_down", "store_up"),
 )
-MOST_EVENTS = 1000  # of each kind, the newest
+MAX_EVENTS = 1000  # of each kind, the newest
 Events = list[tuple[int, Mapping[str, Any]]]
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ async def report_of(services: Services, query: report.ReportScope) -> dict[str, 
     rows, trouble = await counts_of(services, first, last)
     numbered = []
     for kind in _KINDS:
-        event_query = EventQuery(kind=kind, since=since, limit=MOST_EVENTS)
+        event_query = EventQuery(kind=kind, since=since, limit=MAX_EVENTS)
         found, failed = await events_of(services, event_query)
         numbered += found
         trouble = failed or trouble

@@ -33,7 +33,7 @@ ANSWER_SECONDS: Final = 10.0  # how long the webhook's answer may take
 RETRY_SECONDS: Final = 5.0
 NIGHT_SECONDS: Final = 12 * 3600.0  # how far back the report goes
 FIRST_SECONDS: Final = 3600.0  # how long no other process sends the report
-MOST_CHARACTERS: Final = 3500  # of a text: ntfy takes 4096 bytes
+MAX_CHARACTERS: Final = 3500  # of a text: ntfy takes 4096 bytes
 _HEADERS: RawHeaders = [
     (b"content-type", b"application/json"),
     (b"x-template", b"yes"),
@@ -93,7 +93,7 @@ class Notifier:
 
     async def _post(self, kind: str, title: str, text: str) -> None:
         """Send one message; if that fails, try once more, then log why."""
-        body = orjson.dumps({"title": title, "text": text[:MOST_CHARACTERS], "kind": kind})
+        body = orjson.dumps({"title": title, "text": text[:MAX_CHARACTERS], "kind": kind})
         for pause in (RETRY_SECONDS, 0.0):
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):

@@ -23,7 +23,7 @@ from . import admin, page_cookie
 
 FOLDER: Final = Path(__file__).parent / "page"
 PATH: Final = "/mlx-stack/"
-MOST_FORM_BYTES: Final = 8192
+MAX_FORM_BYTES: Final = 8192
 # The browser runs nothing inline, loads nothing from elsewhere, and shows the page in no frame.
 # `require-trusted-types-for` makes it refuse `innerHTML` and the like, so no text becomes markup.
 _POLICY: Final = (
@@ -88,7 +88,7 @@ def _add_sign_in(router: APIRouter, services: Services) -> None:
         key, response, body = services.settings.server.admin_key, Response(status_code=204), b""
         async for part in request.stream():
             body += part
-            if len(body) > MOST_FORM_BYTES:
+            if len(body) > MAX_FORM_BYTES:
                 raise ProxyError(413, INVALID_REQUEST, "the form is too large for a key")
         if key is None:
             return response

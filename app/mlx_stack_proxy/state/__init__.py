@@ -10,8 +10,8 @@ from .sqlite import SqliteStore
 from .store import Sizes, Store
 
 _DAY = 86_400.0
-MOST_RECORDS = 10_000
-MOST_EVENTS_IN_MEMORY = 10_000  # with `state.backend: memory`, whatever `events_max` says
+MAX_RECORDS = 10_000
+MAX_EVENTS_IN_MEMORY = 10_000  # with `state.backend: memory`, whatever `events_max` says
 
 
 def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> Store:
@@ -21,13 +21,13 @@ def open_store(settings: Settings, clock: Callable[[], float] = time.time) -> St
     """
     state, most_events = settings.state, settings.observability.events_max
     if state.backend == "memory":
-        most_events = min(most_events, MOST_EVENTS_IN_MEMORY)
+        most_events = min(most_events, MAX_EVENTS_IN_MEMORY)
     sizes = Sizes(
         max_sessions=settings.reliability.loop_detection.max_sessions,
         session_ttl=settings.reliability.token_budget.session_ttl_seconds,
         events_ttl=settings.observability.events_retention_days * _DAY,
         max_events=most_events,
-        max_records=min(most_events, MOST_RECORDS),
+        max_records=min(most_events, MAX_RECORDS),
     )
     if state.backend != "redis":
         return SqliteStore(state.path if state.backend == "sqlite" else None, sizes, clock)

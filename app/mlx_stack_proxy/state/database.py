@@ -18,9 +18,9 @@ from .schema import dumps
 from .store import (
     ESTIMATED,
     LAG,
+    MAX_TOKENS,
     MINUTE,
     MINUTES,
-    MOST_TOKENS,
     SESSION,
     BreakerState,
     Change,
@@ -229,7 +229,7 @@ class Database:
             else:
                 used = self._used(limit, now, rows)
             tokens_before[scope] = used
-            tokens = min(amount, MOST_TOKENS - used)
+            tokens = min(amount, MAX_TOKENS - used)
             if tokens and limit.rolling:
                 self._run(_ADD_TO_HOUR, (scope, minute, tokens))
             elif tokens:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 HOUR: Final = 3600.0
-MOST_AGENTS: Final = 100  # in an hour
-MOST_COUNTERS: Final = 200  # in a row; further labels of a name count as `NAME:other`
+MAX_AGENTS: Final = 100  # in an hour
+MAX_COUNTERS: Final = 200  # in a row; further labels of a name count as `NAME:other`
 OTHER: Final = "other"
 
 Counts = Mapping[str, float]
@@ -37,7 +37,7 @@ def hour_of(seconds: float) -> int:
 def bounded(agent: str, agents: set[str]) -> str:
     """Return the agent and add it to ``agents``; return ``other`` if there are too many agents."""
     if agent not in agents:
-        agent = agent if len(agents) < MOST_AGENTS else OTHER
+        agent = agent if len(agents) < MAX_AGENTS else OTHER
         agents.add(agent)
     return agent
 
@@ -51,7 +51,7 @@ def merge(into: dict[HourKey, dict[str, float]], deltas: Deltas) -> None:
 def add(row: dict[str, float], counts: Counts) -> dict[str, float]:
     """Add ``counts`` to ``row``; in a full row, new labels of a name count as ``NAME:other``."""
     for counter, number in counts.items():
-        name = counter if counter in row or len(row) < MOST_COUNTERS else _unlabelled(counter)
+        name = counter if counter in row or len(row) < MAX_COUNTERS else _unlabelled(counter)
         row[name] = row.get(name, 0) + number
     return row
 
@@ -64,7 +64,7 @@ def _unlabelled(name: str) -> str:
 class Agents:
     """The agents for which a process has counted in this hour and in the one before.
 
-    Rows beyond ``MOST_AGENTS`` of an hour count for the agent ``other``, before they are stored.
+    Rows beyond ``MAX_AGENTS`` of an hour count for the agent ``other``, before they are stored.
     """
 
     def __init__(self) -> None:

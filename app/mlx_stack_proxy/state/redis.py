@@ -27,10 +27,10 @@ from msgspec.structs import replace
 
 from .. import tasks
 from . import redis_link
-from .hourly import MOST_COUNTERS, Counts, HourKey
+from .hourly import MAX_COUNTERS, Counts, HourKey
 from .redis_link import RedisLink
 from .store import (
-    MOST_TOKENS,
+    MAX_TOKENS,
     BreakerState,
     Change,
     EventQuery,
@@ -59,7 +59,7 @@ STEP = 200  # rows of each kind that one step of the housekeeping forgets at mos
 # How long a write whose answer was lost may be sent again: the server remembers it for 600 s.
 SURE_SECONDS = 500.0
 CATCH_UP_SECONDS = 1.0  # how long a reader of counters waits for pending writes
-MOST_PENDING = 10_000  # newest writes that are kept while the server is away
+MAX_PENDING = 10_000  # newest writes that are kept while the server is away
 
 _STICKY = b"sticky:"
 _Read = TypeVar("_Read")
@@ -96,7 +96,7 @@ class RedisStore:
         self._clock = clock
         process_name = secrets.token_hex(8)
         self._calls = (f"{process_name}:{n}" for n in itertools.count())
-        self._pending: deque[_PendingWrite] = deque(maxlen=MOST_PENDING)
+        self._pending: deque[_PendingWrite] = deque(maxlen=MAX_PENDING)
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -236,7 +236,7 @@ class RedisStore:
     async def _add(self, call: str, change: Change, now: float) -> Any:
         """Run the script that adds a change; a second run with the same ``call`` adds nothing."""
         sizes = self._sizes
-        bounds = (_time(sizes.events_ttl), MOST_COUNTERS, sizes.max_sessions, STEP)
+        bounds = (_time(sizes.events_ttl), MAX_COUNTERS, sizes.max_sessions, STEP)
         content = orjson.dumps(_content(change))
         return await self._link.run("write", _time(now), self._ttl, call, content, *bounds)
 
@@ -296,7 +296,7 @@ def _content(change: Change) -> dict[str, Any]:
         },
         "ticket": settlement.ticket,
         "amounts": [
-            (limit.scope, limit.rolling, min(tokens, MOST_TOKENS))
+            (limit.scope, limit.rolling, min(tokens, MAX_TOKENS))
             for limit, tokens in settlement.amounts.items()
         ],
         "counts": [

@@ -51,8 +51,8 @@ STALL_SECONDS = 5.0  # a commit that takes longer is reported as trouble until i
 CLOSE_SECONDS = 10.0  # how long `close` waits for the disk
 HOUSEKEEPING_SECONDS = 30.0
 PAUSE_SECONDS = 0.05  # between two steps of one housekeeping
-MOST_JOBS = 50  # in a transaction, so that the event loop is not held for long
-MOST_WAITING = 10_000  # jobs that wait for a file that fails or hangs, the newest
+MAX_JOBS = 50  # in a transaction, so that the event loop is not held for long
+MAX_WAITING = 10_000  # jobs that wait for a file that fails or hangs, the newest
 
 Result = TypeVar("Result")
 # SQLite's errors that are the fault of a job's values and not of the file.
@@ -253,8 +253,8 @@ class SqliteStore:
     ) -> asyncio.Future[Any]:
         """Run a job as soon as all jobs before it are done; the future gets its result."""
         job = _Job(run, self._loop.create_future(), ticket, slow)
-        if len(self._jobs) >= MOST_WAITING:
-            too_many = f"{self._where}: over {MOST_WAITING} changes wait for the disk"
+        if len(self._jobs) >= MAX_WAITING:
+            too_many = f"{self._where}: over {MAX_WAITING} changes wait for the disk"
             self._jobs.popleft().end(StoreError(too_many))
         self._jobs.append(job)
         self._transact()
@@ -272,7 +272,7 @@ class SqliteStore:
                 if jobs[0].slow and self._file is not None:
                     work = partial(self._run, db, jobs, commit=True)
                 else:
-                    while self._jobs and not self._jobs[0].slow and len(jobs) < MOST_JOBS:
+                    while self._jobs and not self._jobs[0].slow and len(jobs) < MAX_JOBS:
                         jobs.append(self._jobs.popleft())
                     self._run(db, jobs, commit=self._file is None)
             except sqlite3.Error as error:

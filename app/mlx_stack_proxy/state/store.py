@@ -17,7 +17,7 @@ from .trouble import Trouble
 
 # The largest token count, which JSON, Lua and SQL hold exactly. A larger number can only be a
 # mistake, and must not break the counts that it is added to.
-MOST_TOKENS = 2**53 - 1
+MAX_TOKENS = 2**53 - 1
 ROUNDING = 1.0  # seconds; a clock that is put back by less ends no cool-down
 SESSION = "session:"  # the scope of a session's tokens is this and its hash
 # Suffix of a session's scope; this scope counts the tokens that the proxy had to estimate.

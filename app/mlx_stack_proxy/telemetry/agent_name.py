@@ -13,7 +13,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
-MOST_CHARACTERS: Final = 40
+MAX_CHARACTERS: Final = 40
 UNNAMED: Final = "unnamed"
 _ODD = re.compile(r"[^\w.@+-]+")
 _UUID = re.compile(r"[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
@@ -61,4 +61,4 @@ def _product(user_agent: str) -> str:
 
 def _short(name: str) -> str:
     """Make a name safe for a log line, a table's column and a shell command."""
-    return _ODD.sub("-", name[: 4 * MOST_CHARACTERS]).strip("-")[:MOST_CHARACTERS]
+    return _ODD.sub("-", name[: 4 * MAX_CHARACTERS]).strip("-")[:MAX_CHARACTERS]

@@ -38,8 +38,8 @@ from .observers import Observer
 
 FILE: Final = "failures.jsonl"
 OLD_FILE: Final = "failures.old.jsonl"
-MOST_RAW: Final = 4 * 1024 * 1024  # bytes kept from the beginning of a reply
-MOST_WAITING: Final = 64  # exchanges that wait for the disk; further ones are lost
+MAX_RAW: Final = 4 * 1024 * 1024  # bytes kept from the beginning of a reply
+MAX_WAITING: Final = 64  # exchanges that wait for the disk; further ones are lost
 CLOSE_SECONDS: Final = 5.0
 REMOVED: Final = b"[key removed]"
 SHORTEST_KEY: Final = 8  # characters; a shorter key ("local") is no secret
@@ -96,7 +96,7 @@ class FailureCapture:
 
     def keep(self, records: list[dict[str, Any]], owner: str) -> None:
         """Queue an exchange's records for the thread. ``owner``: the client's own key."""
-        if self._worker is None or self._waiting >= MOST_WAITING:
+        if self._worker is None or self._waiting >= MAX_WAITING:
             self._failed(OSError("too many wait for the disk"))
             return
         self._waiting += 1
@@ -204,7 +204,7 @@ class _ExchangeRecorder(Observer):
 
 
 class _Tape:
-    """A call's status and headers, and the beginning of its body, at most ``MOST_RAW`` bytes."""
+    """A call's status and headers, and the beginning of its body, at most ``MAX_RAW`` bytes."""
 
     __slots__ = ("began", "cut_off", "headers", "parts", "size", "status")
 
@@ -218,7 +218,7 @@ class _Tape:
 
     def take(self, data: bytes) -> None:
         self.size += len(data)
-        if self.size <= MOST_RAW:
+        if self.size <= MAX_RAW:
             self.parts.append(data)
         else:
             self.cut_off = True

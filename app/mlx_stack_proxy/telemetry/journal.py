@@ -25,8 +25,8 @@ from ..state.store import (
     StoreError,
 )
 
-MOST_EVENTS = 1000  # the newest ones, in memory
-MOST_ROWS = 2000  # of counters in memory; the oldest hour goes first
+MAX_EVENTS = 1000  # the newest ones, in memory
+MAX_ROWS = 2000  # of counters in memory; the oldest hour goes first
 LINGER_SECONDS = 0.1  # that a record waits for the end of an exchange
 
 
@@ -39,7 +39,7 @@ class Journal:
         self._clock = clock
         self.on_failure: Callable[[StoreError], None] = lambda error: None  # if a write fails
         # For the time in which the store can't be read:
-        self._newest: deque[Mapping[str, Any]] = deque(maxlen=MOST_EVENTS)
+        self._newest: deque[Mapping[str, Any]] = deque(maxlen=MAX_EVENTS)
         self.counted: dict[HourKey, dict[str, float]] = {}  # by this process, the last hours
         self._agents = Agents()
         # Recorded, and taken by no write yet:
@@ -74,7 +74,7 @@ class Journal:
         deltas = {self._agents.bounded(key): counts for key, counts in deltas.items()}
         self._counts.append(deltas)
         merge(self.counted, deltas)
-        if len(self.counted) > MOST_ROWS:
+        if len(self.counted) > MAX_ROWS:
             oldest = min(key.hour for key in self.counted)
             for key in [key for key in self.counted if key.hour == oldest]:
                 del self.counted[key]

@@ -18,7 +18,7 @@ from . import report_words
 from .advice import advice
 from .counters import MINUTES, SLOT, failed_of, parts_of
 
-MOST_FAILURES: Final = 5  # the newest ones of a type, listed one by one
+MAX_FAILURES: Final = 5  # the newest ones of a type, listed one by one
 Event = Mapping[str, Any]
 Json = dict[str, Any]
 # What is out, by the kind of event that begins the outage, and by the kind that ends it.
@@ -144,7 +144,7 @@ def failures(events: Iterable[Event], agent: str | None) -> list[Json]:
             "command": f"mlx-stack-proxy why {request}",
         }
         by_type[entry["type"]].append(entry)
-    newest = [failure for several in by_type.values() for failure in several[-MOST_FAILURES:]]
+    newest = [failure for several in by_type.values() for failure in several[-MAX_FAILURES:]]
     return sorted(newest, key=lambda failure: failure["time"])
 
 

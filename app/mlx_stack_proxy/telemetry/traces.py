@@ -30,7 +30,7 @@ from ..wire.usage import output_limit
 from .observers import Observer
 
 CLOSE_SECONDS: Final = 5.0
-MOST_NAME: Final = 128  # characters of a model's name, which the client may have made up
+MAX_NAME: Final = 128  # characters of a model's name, which the client may have made up
 _W3C = TraceContextTextMapPropagator()
 _CARRIED = (b"traceparent", b"tracestate")  # the headers that name a span's parent
 
@@ -57,7 +57,7 @@ class Traces:
 
     def span(self, model: str, kind: SpanKind, parent: Any, began: int | None = None) -> Span:
         """Start a span that begins now, or at ``began`` (nanoseconds since the epoch)."""
-        model = model[:MOST_NAME]
+        model = model[:MAX_NAME]
         return self._tracer.start_span(
             f"chat {model}",
             context=parent,

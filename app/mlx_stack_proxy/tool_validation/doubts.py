@@ -22,7 +22,7 @@ from .names import words
 from .schemas import CompiledSchema
 
 MAX_LEAVES: Final = 2_000  # single values examined in a reply
-LEAST_LEAVES: Final = 16  # … in each of its calls, regardless of their number
+MIN_LEAVES: Final = 16  # … in each of its calls, regardless of their number
 MAX_PLACEHOLDER: Final = 80  # characters; a longer value is not a placeholder
 MAX_MARKED: Final = 400  # characters; a longer value may be a text about markup
 _TAIL: Final = 100  # characters at the end of a value that are searched for an end mark

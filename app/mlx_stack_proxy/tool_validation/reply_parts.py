@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from ..engine.request import MOST_NAME
+from ..engine.request import MAX_NAME
 from ..engine.verdicts import CallFailure
 from ..wire.call import Call, call_fields
 from ..wire.reply import ChoiceReply, Reply
@@ -79,7 +79,7 @@ def bad_calls(failures: Iterable[CallFailure]) -> Iterator[tuple[str, dict[str, 
         calls.setdefault((failure.choice, failure.position, failure.tool), []).append(failure)
     for of_one in calls.values():
         fields = list(dict.fromkeys(failure.field for failure in of_one if failure.field))
-        detail = {"tool": of_one[0].tool[:MOST_NAME], "fields": fields}
+        detail = {"tool": of_one[0].tool[:MAX_NAME], "fields": fields}
         yield of_one[0].kind, {name: value for name, value in detail.items() if value}
 
 

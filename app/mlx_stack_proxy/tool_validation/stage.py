@@ -25,7 +25,7 @@ from . import guided
 from .check import Options, raw_schema
 from .client_history import is_readable, readable
 from .conversation import Conversation
-from .doubts import LEAST_LEAVES, MAX_LEAVES, ValidCall, call_doubts, leaves
+from .doubts import MAX_LEAVES, MIN_LEAVES, ValidCall, call_doubts, leaves
 from .formats.base import json_object
 from .mend_choice import ChoiceMender
 from .reply_parts import Mended, as_message, bad_calls
@@ -182,7 +182,7 @@ class _ValidationState(StageState):
             return []
         request, tools = self._exchange.request, self._mender.tools
         said = Conversation(request.body["messages"], request.tools)
-        most = max(MAX_LEAVES // len(calls), LEAST_LEAVES)
+        most = max(MAX_LEAVES // len(calls), MIN_LEAVES)
         doubts: list[CallFailure] = []
         for position, call in enumerate(calls):
             arguments = json_object(call.arguments)

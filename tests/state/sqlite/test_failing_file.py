@@ -370,7 +370,7 @@ async def test_a_disk_that_hangs_holds_up_nobody_for_long(
 async def test_of_too_many_that_wait_for_the_disk_the_oldest_is_told(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "MOST_WAITING", 2)
+    monkeypatch.setattr(sqlite, "MAX_WAITING", 2)
     goes_on = threading.Event()
     store._thread.do(lambda: goes_on.wait(20))
     waiting = [asyncio.create_task(commit(store, name, ONE_TURN, NOW)) for name in "abcd"]

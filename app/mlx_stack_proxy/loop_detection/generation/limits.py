@@ -88,7 +88,7 @@ class Excess(Struct, frozen=True):
         return (self.end - self.start) // max(len(self.lap), 1)
 
 
-LEAST_LAPS: Final = 3
+MIN_LAPS: Final = 3
 # The settings' limits apply in each row, too.
 TABLE: Final[dict[Place, Threshold]] = {
     "text": Threshold(0, 0),
@@ -112,7 +112,7 @@ PHRASE_A_LAP: Final = 2.5  # ten times for the default ``min_laps`` of 4; others
 # Sentences that differ in one word only: how many, and of how many words each.
 SENTENCES: Final = Threshold(4, 1000)
 LATE_SENTENCES: Final = Threshold(4, 500)  # beyond the tool-call limit
-LEAST_WORDS, MOST_WORDS = 4, 40
+MIN_WORDS, MAX_WORDS = 4, 40
 # A lap counts as symbols if it has only one word, or a smaller share of letters and prose marks.
 LETTERS: Final = 0.85
 LETTERS_OF_LINE: Final = 0.7  # of a statement
@@ -134,7 +134,7 @@ def characters(rules: GenerationSettings, place: Place, period: int, *, late: bo
         return min(text, max(LATE.laps * period, LATE.characters))
     row = TABLE[place]
     enough = min(max(row.laps * period, row.characters), row.most)
-    return max(text, enough, LEAST_LAPS * period if row.laps else 0)
+    return max(text, enough, MIN_LAPS * period if row.laps else 0)
 
 
 def is_signs(lap: str) -> bool:

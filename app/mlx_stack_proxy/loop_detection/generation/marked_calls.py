@@ -25,7 +25,7 @@ from .limits import Fences
 
 BULLET: Final = "⏺"
 ALIKE: Final = 50  # compared characters of a line with a description
-MOST_CALLS: Final = 8  # in one lap
+MAX_CALLS: Final = 8  # in one lap
 HEADER: Final = 200  # characters from a call's first mark to its last one
 MAX_MARKS: Final = 500  # per text; the rest of it is not searched for calls
 _LINE = re.compile(
@@ -57,7 +57,7 @@ class MarkedCalls:
         self._left = MAX_MARKS  # marks that will still be read
         self._pos = 0  # marks before this index are known
         self._open = -1  # the index of the last mark; -1: there is none
-        self._calls: deque[_Marked] = deque(maxlen=(MOST_CALLS + 1) * limit)
+        self._calls: deque[_Marked] = deque(maxlen=(MAX_CALLS + 1) * limit)
         self._last: _Marked | None = None  # the last call, whose rest is still growing
         self._last_end = 0  # the index after it
         self._surplus: list[_Marked] = []  # calls that the one at the last mark may equal
@@ -118,7 +118,7 @@ class MarkedCalls:
         self._open, self._matched = start, 0
         calls = [*self._calls, *self._ended(text, start)]
         self._surplus = []  # the calls that would be surplus if repeated here
-        for size in range(1, min(len(calls) // self._limit, MOST_CALLS) + 1):
+        for size in range(1, min(len(calls) // self._limit, MAX_CALLS) + 1):
             laps = calls[-size * self._limit :]
             if laps[size:] == laps[:-size] and laps[0].name not in self._exempt:
                 self._surplus.append(laps[0])

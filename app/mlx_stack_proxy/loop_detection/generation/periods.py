@@ -20,7 +20,7 @@ _REACH_OF_PROBE = 16  # the search's reach divided by this, if that is more
 # have 405 tokens (Rapid-MLX#3270) and 92 lines (llama.cpp).
 WINDOW_CHARS = 16_384
 _REACH = 4  # how far back a search reaches, as a multiple of the length's lowest set bit
-_MOST_PLACES = 16  # occurrences that are compared in one check
+_MAX_PLACES = 16  # occurrences that are compared in one check
 _LEAD = 80  # characters before a run that show what it belongs to
 _BLANK_ESCAPES = ("\\n", "\\r", "\\t")
 
@@ -63,7 +63,7 @@ class Periods:
         size = max(PROBE, reach // _REACH_OF_PROBE)
         probe, stop = text[end - size : end], end - 1
         search_start = max(end - size - reach, window_start)
-        for _ in range(_MOST_PLACES):
+        for _ in range(_MAX_PLACES):
             place = text.rfind(probe, search_start, stop)
             if place < 0:
                 break

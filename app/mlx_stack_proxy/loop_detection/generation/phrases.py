@@ -11,8 +11,8 @@ from itertools import pairwise
 
 from .limits import (
     LATE_SENTENCES,
-    LEAST_WORDS,
-    MOST_WORDS,
+    MAX_WORDS,
+    MIN_WORDS,
     PHRASE_A_LAP,
     PHRASE_DISTANCE,
     PHRASE_KINDS,
@@ -94,7 +94,7 @@ def _whole_words(text: str, start: int, end: int) -> list[str]:
 
 def _laps(words: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield pairs: a period in words, and how many of the last laps are alike."""
-    for period in range(LEAST_WORDS, min(len(words) // SENTENCES.laps, MOST_WORDS) + 1):
+    for period in range(MIN_WORDS, min(len(words) // SENTENCES.laps, MAX_WORDS) + 1):
         if words[-1] != words[-1 - period] and words[-2] != words[-2 - period]:
             continue  # two words differ, one too many
         laps = 1

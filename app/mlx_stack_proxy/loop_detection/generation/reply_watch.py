@@ -15,7 +15,7 @@ from typing import Final
 from ...engine.exchange import Exchange
 from ...engine.outcome import Incident, Remarks
 from ...engine.pipeline import StageState
-from ...engine.request import MOST_NAME, UpstreamRequest
+from ...engine.request import MAX_NAME, UpstreamRequest
 from ...engine.verdicts import Cut, LoopDetected, Verdict, truncated
 from ...settings import Settings
 from ...tool_validation.tools import ToolSet, tool_set
@@ -236,7 +236,7 @@ class ReplyWatch(StageState):
         remarks.reply_notes["Truncated"] = REPEATED_CALLS
         if "Loop" not in self._exchange.notes and "Loop" not in remarks.notes:
             remarks.reply_notes["Loop"] = f"warning;detector={REPEATED_CALLS}"
-        detail = {"tool": tool[:MOST_NAME]}
+        detail = {"tool": tool[:MAX_NAME]}
         remarks.incidents.append(Incident("truncated", (REPEATED_CALLS,), detail))
         if choice == self._cut and self._kept is None:
             self._note_saved(reply)

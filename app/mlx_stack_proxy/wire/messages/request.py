@@ -36,7 +36,7 @@ _CHECKS = {
     "tools": each(members(type=STRING, name=STRING, description=STRING)),
     "tool_choice": string_or(members(type=STRING, name=STRING)),
 }
-_MOST_NAME = 256  # characters of a session's or an agent's name; the rest is ignored
+_MAX_NAME = 256  # characters of a session's or an agent's name; the rest is ignored
 _ERROR = "Error: "  # marks an error's result: chat completions have no flag for it
 # Type prefixes of the tools that the client runs without sending a schema.
 _CLIENTS_OWN = ("bash_", "text_editor_", "memory_", "computer_")
@@ -88,10 +88,10 @@ def _translated(body: Json) -> Translated:
 
 def _session(headers: Mapping[str, str]) -> SessionName | None:
     """Return Claude Code's session: each agent has its own history, but all share one budget."""
-    session = headers.get(_SESSION, "").strip()[:_MOST_NAME]
+    session = headers.get(_SESSION, "").strip()[:_MAX_NAME]
     if not session:
         return None
-    agent = headers.get(_AGENT, "").strip()[:_MOST_NAME]
+    agent = headers.get(_AGENT, "").strip()[:_MAX_NAME]
     return SessionName(_SESSION, f"{session}\0{agent}" if agent else session, session)
 
 
