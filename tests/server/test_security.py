@@ -313,7 +313,7 @@ async def test_a_doubt_searches_a_long_transcript_off_the_event_loop(
     start_proxy: StartProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = await start_proxy({"reliability.tool_validation.max_retries": 1})
-    threads = threads_of(monkeypatch, conversation, "stands")
+    threads = threads_of(monkeypatch, conversation, "occurs")
     tools = [tool("read_file", parameters(path="string"))]
     path = '{"path": "your_path"}'
     for reply in (calling(path, name="read_file"), written_call("read_file", path)):

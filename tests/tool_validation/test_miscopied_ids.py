@@ -213,7 +213,7 @@ def test_answers_are_remembered_and_questions_bounded(monkeypatch: pytest.Monkey
         asked.append(value)
         return False
 
-    monkeypatch.setattr(module, "stands", stands)
+    monkeypatch.setattr(module, "occurs", stands)
     conversation = Conversation(said("a long talk"))
     for _ in range(3):
         for number in range(20):
