@@ -12,9 +12,15 @@ from typing import Any
 
 Json = dict[str, Any]
 NOTE = ": x-mlx-stack "
-TEXTS = {"content": "content", "reasoning_content": "reasoning_content"} | {
-    "reasoning": "reasoning_content"
-}
+TEXTS = {"content": "content"} | dict.fromkeys(
+    ("reasoning_content", "reasoning"), "reasoning_content"
+)
+
+
+def call(identity: str, name: str, arguments: str, **more: Any) -> Json:
+    """A call as chat completions write it."""
+    function = {"name": name, "arguments": arguments}
+    return {**more, "id": identity, "type": "function", "function": function}
 
 
 def _nothing() -> Json:
@@ -51,7 +57,7 @@ class Came:
         calls, function = self.message["tool_calls"], piece.get("function") or {}
         at = piece["index"] if piece.get("index") is not None else len(calls)
         while len(calls) <= at:
-            calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+            calls.append(call("", "", ""))
         calls[at]["id"] = calls[at]["id"] or piece.get("id") or ""
         for key in ("name", "arguments"):
             calls[at]["function"][key] += function.get(key) or ""

@@ -22,8 +22,13 @@ def command(module: str, arguments: Sequence[str]) -> str:
     )
 
 
-def options(module: str, about: str | None, *, write: bool = False) -> argparse.ArgumentParser:
-    """The options of a command. ``about``: its docstring. ``write``: it may write into pages."""
+def options(
+    module: str, about: str | None, *, write: bool = False, results: str = ""
+) -> argparse.ArgumentParser:
+    """The options of a command. ``about``: its docstring. ``write``: it may write into pages.
+
+    ``results``: the folder in ``build`` where it keeps each result, and goes on from.
+    """
     parser = argparse.ArgumentParser(
         prog=f"python -m {module}",
         description=about,
@@ -31,6 +36,9 @@ def options(module: str, about: str | None, *, write: bool = False) -> argparse.
     )
     if write:
         parser.add_argument("--write", type=Path, nargs="*", default=[], help="pages with markers")
+    if results:
+        parser.add_argument("--report", action="store_true", help="only print what is there")
+        parser.add_argument("--folder", type=Path, default=ROOT / "build" / results)
     return parser
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -27,17 +28,18 @@ def write(page: Path, contents: Mapping[str, str]) -> list[str]:
 
 
 def publish(
-    command: str,
+    module: str,
     tables: Mapping[str, str],
     files: Iterable[Path],
     about: Mapping[str, object] | None = None,
     *,
     plain: Mapping[str, str] | None = None,
 ) -> None:
-    """Print the tables, and put each between its markers in those files.
+    """Print the tables of a program, and put each between its markers in those files.
 
     Over them stands what was measured, where and when, and ``about``; not over the ``plain``.
     """
+    command = machine.command(module, sys.argv[1:])
     heading = machine.heading({"command": command, **machine.about(), **(about or {})})
     print("\n\n".join([heading, *tables.values()]))
     contents = {marker: f"{heading}\n\n{text}" for marker, text in tables.items()}

@@ -15,7 +15,7 @@ import urllib.request
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import yaml
@@ -74,6 +74,12 @@ class Server:
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def cpu_seconds(self) -> float:
         """User and system time of the process, and of children that still run."""
@@ -173,40 +179,6 @@ def serve(
     started = start(name, port, argv, folder, **env)
     started.wait_ready("/health", 60)
     return started
-
-
-class Proxy:
-    """The proxy with settings that change while it runs. ``config``: those it starts with."""
-
-    def __init__(
-        self, config: Mapping[str, Any], folder: Path, wrapper: Sequence[str] = (), **env: str
-    ) -> None:
-        server = {"host": "127.0.0.1", "port": free_port(), **config.get("server", {})}
-        self.config = {**config, "server": server}
-        self.port = int(server["port"])
-        self.url = f"http://127.0.0.1:{self.port}"
-        self._folder = folder
-        self._more = {"wrapper": wrapper, **env}
-
-    def start(self) -> None:
-        self.server = serve(self.config, self._folder, **self._more)  # type: ignore[arg-type]
-
-    @property
-    def ended(self) -> bool:
-        return self.server.process.poll() is not None
-
-    def end(self, how: signal.Signals) -> None:
-        if not self.ended:
-            self.server.process.send_signal(how)
-            self.server.process.wait()
-
-    def write(self, settings: Mapping[str, Any] | str) -> None:
-        """Put other settings into its file, as an editor does."""
-        text = settings if isinstance(settings, str) else yaml.safe_dump(dict(settings))
-        file = self._folder / f"proxy-{self.port}.yaml"
-        part = file.with_suffix(".part")
-        part.write_text(text)
-        os.replace(part, file)
 
 
 def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:

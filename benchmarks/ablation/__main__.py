@@ -42,9 +42,8 @@ def main() -> int:
         print("ablate: the recorded cases are not here, so there is nothing to leave out")
         return 0
     contents = {part: measured(options, part) for part in PARTS if options.part in (None, part)}
-    command = machine.command("benchmarks.ablation", sys.argv[1:])
     tables = {f"ablation-{part}": table for part, table in contents.items()}
-    pages.publish(command, tables, [PAGE] if options.write else [])
+    pages.publish("benchmarks.ablation", tables, [PAGE] if options.write else [])
     return 0
 
 

@@ -15,16 +15,14 @@ import argparse
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from random import Random
 
 import openai
 
 from benchmarks import machine, pages, servers
-from benchmarks.records import ROOT, Json, Results
+from benchmarks.records import Json, Results
 from mlx_stack_proxy.operator.local_stack.supervisor import StartFailed
 
 from . import agent, report, tasks
@@ -33,87 +31,67 @@ from .relay import Faults, Relay, killing
 from .stack import Backend, demo_backend, proxy
 
 
-class Benchmark:
-    """One run over the parts that were asked for."""
+async def run(args: argparse.Namespace, of: Mapping[Part, Json], results: Results) -> None:
+    """Do what is missing. ``of``: the key of each part's results."""
+    missing = {part: results.missing(key, args.tasks) for part, key in of.items()}
+    if any(missing.values()):
+        async with backend(args) as there:
+            for part, numbers in missing.items():
+                if numbers:
+                    add = partial(results.add, of[part])
+                    await play(args, there, part, numbers, add)
 
-    def __init__(self, args: argparse.Namespace, parts: list[Part]) -> None:
-        self._args = args
-        self._models = {"fast": args.fast, "standard": args.standard}
-        self._results = Results(args.folder / "results.jsonl")
-        key = keys([args.base_url or "demo", args.fast, args.standard])
-        self._keys = {part: key(part) for part in parts}
 
-    def done(self) -> dict[Part, dict[int, Json]]:
-        return {
-            part: self._results.first(key, self._args.tasks) for part, key in self._keys.items()
-        }
+@contextlib.asynccontextmanager
+async def backend(args: argparse.Namespace) -> AsyncIterator[Backend]:
+    if args.base_url:
+        key = os.environ.get("LITELLM_MASTER_KEY", "local")
+        yield Backend(args.base_url.rstrip("/").removesuffix("/v1"), key)
+    else:
+        async with demo_backend(args.folder / f"stack-{os.getpid()}") as started:
+            yield started
 
-    async def run(self) -> None:
-        wanted = [part for part in self._keys if self._missing(part)]
-        if not wanted:
-            return
-        async with self._backend() as backend:
-            for part in wanted:
-                await self._part(backend, part)
 
-    def _missing(self, part: Part) -> list[int]:
-        return self._results.missing(self._keys[part], self._args.tasks)
-
-    @contextlib.asynccontextmanager
-    async def _backend(self) -> AsyncIterator[Backend]:
-        if self._args.base_url:
-            key = os.environ.get("LITELLM_MASTER_KEY", "local")
-            yield Backend(self._args.base_url.rstrip("/").removesuffix("/v1"), key)
-        else:
-            async with demo_backend(self._args.folder / f"stack-{os.getpid()}") as backend:
-                yield backend
-
-    async def _part(self, backend: Backend, part: Part) -> None:
-        column = COLUMNS[part.column]
+async def play(
+    args: argparse.Namespace,
+    there: Backend,
+    part: Part,
+    numbers: Sequence[int],
+    add: Callable[[int, Json], None],
+) -> None:
+    """Do these tasks of a part. ``add``: takes each one's number and result."""
+    column, models = COLUMNS[part.column], {"fast": args.fast, "standard": args.standard}
+    async with contextlib.AsyncExitStack() as around:
         faults = Faults(seed=part.seed) if part.faults else None
-        async with contextlib.AsyncExitStack() as around:
-            relay = await around.enter_async_context(Relay(backend.url, faults))
-            url, model = relay.url, self._models[column.first]
-            if column.proxied:
-                folder = self._args.folder / f"proxy-{os.getpid()}"
-                model = column.first
-                started = proxy(backend, relay.url, self._models, folder, faults=part.faults)
-                url = await around.enter_async_context(started)
-            patience = agent.SHORT_TIMEOUT_SECONDS if part.faults else agent.TIMEOUT_SECONDS
-            client = await around.enter_async_context(
-                openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=backend.key, timeout=patience)
-            )
-            kill = partial(backend.kill, self._models["fast"])
-            kills = part.faults and column.first == "fast"
-            every, right = tasks.made(part.seed, self._args.tasks), 0
-            missing = self._missing(part)
-            for place, number in enumerate(missing, 1):
-                relay.begin(number)
-                seed = Random(f"{part.seed}:{number}").randrange(2**31)
-                async with killing(relay, number if kills else 0, kill) as killed:
-                    done = await agent.run(client, model, every[number], seed)
-                    await relay.settled()
-                attempts = [vars(one) for one in relay.attempts]
-                calls = len(every[number].calls)
-                row = {"calls": calls, **asdict(done), "attempts": attempts}
-                if killed:
-                    row["killed"] = True
-                self._results.add(self._keys[part], number, row)
-                right += done.right
-                if place % 10 == 0 or place == len(missing):
-                    print(f"{part.name}: {place} of {len(missing)}, {right} right", flush=True)
-
-
-def _parts(args: argparse.Namespace) -> list[Part]:
-    groups = args.groups.split(",") if args.groups else list(GROUPS)
-    found = [part for group in groups for part in GROUPS[group]]
-    if args.columns:
-        found = [part for part in found if part.column in args.columns.split(",")]
-    return found
+        relay = await around.enter_async_context(Relay(there.url, faults))
+        url, model = relay.url, models[column.first]
+        if column.proxied:
+            folder, model = args.folder / f"proxy-{os.getpid()}", column.first
+            started = proxy(there, relay.url, models, folder, faults=part.faults)
+            url = await around.enter_async_context(started)
+        patience = agent.SHORT_TIMEOUT_SECONDS if part.faults else agent.TIMEOUT_SECONDS
+        client = await around.enter_async_context(
+            openai.AsyncOpenAI(base_url=f"{url}/v1", api_key=there.key, timeout=patience)
+        )
+        kill = partial(there.kill, models["fast"])
+        kills = part.faults and column.first == "fast"
+        every, right = tasks.made(part.seed, args.tasks), 0
+        for place, number in enumerate(numbers, 1):
+            relay.begin(number)
+            seed = Random(f"{part.seed}:{number}").randrange(2**31)
+            async with killing(relay, number if kills else 0, kill) as killed:
+                done = await agent.run(client, model, every[number], seed)
+                await relay.settled()
+            row = {"calls": len(every[number].calls), **done}
+            row["attempts"] = [vars(one) for one in relay.attempts]
+            add(number, {**row, "killed": True} if killed else row)
+            right += done["right"]
+            if place % 10 == 0 or place == len(numbers):
+                print(f"{part.name}: {place} of {len(numbers)}, {right} right", flush=True)
 
 
 def main() -> int:
-    parser = machine.options("benchmarks.agents", __doc__, write=True)
+    parser = machine.options("benchmarks.agents", __doc__, write=True, results="bench-agents")
     parser.add_argument("--base-url", help="your own LiteLLM (default: the demo tiers, started)")
     parser.add_argument("--fast", default="fast", help="its name of the weak model")
     parser.add_argument("--standard", default="standard", help="its name of the strong model")
@@ -121,21 +99,23 @@ def main() -> int:
     parser.add_argument("--groups", help=f"some of {','.join(GROUPS)} (default: all)")
     parser.add_argument("--columns", help=f"some of {','.join(COLUMNS)} (default: all)")
     parser.add_argument("--fresh", action="store_true", help="forget the results that are there")
-    parser.add_argument("--report", action="store_true", help="only print what is there")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "bench-agents")
     args = parser.parse_args()
     args.folder = args.folder.resolve()
     if args.fresh:
         (args.folder / "results.jsonl").unlink(missing_ok=True)
-    benchmark = Benchmark(args, _parts(args))
+    columns = args.columns.split(",") if args.columns else COLUMNS
+    groups = args.groups.split(",") if args.groups else GROUPS
+    key = keys([args.base_url or "demo", args.fast, args.standard])
+    parts = [part for group in groups for part in GROUPS[group] if part.column in columns]
+    of, results = {part: key(part) for part in parts}, Results(args.folder / "results.jsonl")
     try:
-        if not args.report and not servers.until_interrupted(benchmark.run()):
+        if not args.report and not servers.until_interrupted(run(args, of, results)):
             return 130
     except StartFailed as failure:
         print(failure, file=sys.stderr)
         return 1
-    command = machine.command("benchmarks.agents", sys.argv[1:])
-    pages.publish(command, {report.MARKER: report.whole(benchmark.done())}, args.write)
+    done = {part: results.first(one, args.tasks) for part, one in of.items()}
+    pages.publish("benchmarks.agents", {report.MARKER: report.whole(done)}, args.write)
     return 0
 
 

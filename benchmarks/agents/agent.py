@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
 from random import Random
-from typing import Any
 
 import openai
 
+from benchmarks.records import Json
+
 from . import broken, tasks
 
-Json = dict[str, Any]
 TEMPERATURE = 0.7
 MAX_TOKENS = 2048
 MAX_TURNS = 20
@@ -19,59 +18,46 @@ TIMEOUT_SECONDS = 600.0  # of one request, as the SDK's own; it asks twice more,
 SHORT_TIMEOUT_SECONDS = 60.0  # with faults, where some requests would get no answer at all
 
 
-@dataclass
-class Reply:
-    """One reply that the agent got. ``tier``: who answered. ``tokens``: as its usage says."""
-
-    tier: str
-    finish: str | None
-    flaw: str
-    tokens: int
-
-
-@dataclass
-class Run:
-    """One task done. ``end``: answered, turns (too many), or the error's name."""
-
-    right: bool = False
-    end: str = ""
-    wrong: str = ""
-    replies: list[Reply] = field(default_factory=list)
-    seconds: float = 0.0
-
-
-async def run(client: openai.AsyncOpenAI, model: str, task: tasks.Task, seed: int) -> Run:
+async def run(client: openai.AsyncOpenAI, model: str, task: tasks.Task, seed: int) -> Json:
     """Let the agent do a task. ``seed``: of its sampling, another one for each request.
 
-    How long it waits for a reply is the client's.
+    Return whether it is ``right``; its ``end`` (answered, turns (too many), or the error's name);
+    what is ``wrong``; each of its ``replies`` (the tier that answered, finish, flaw, tokens); and
+    the ``seconds``. How long it waits for a reply is the client's.
     """
-    done, world, begun = Run(), tasks.world(task), time.monotonic()
-    draws = Random(seed)
+    world, begun, draws = tasks.world(task), time.monotonic(), Random(seed)
     messages: list[Json] = [
         {"role": "system", "content": tasks.SYSTEM},
         {"role": "user", "content": task.text},
     ]
-    answer = None
-    done.end = "turns"
+    replies: list[Json] = []
+    answer, end = None, "turns"
     for _ in range(MAX_TURNS):
         try:
-            message = await _ask(client, model, messages, draws.randrange(2**31), done)
+            message, reply = await _ask(client, model, messages, draws.randrange(2**31))
         except openai.APIError as error:
-            done.end = type(error).__name__
+            end = type(error).__name__
             break
-        if not message.get("tool_calls"):
-            answer, done.end = message.get("content") or "", "answered"
+        replies.append(reply)
+        calls = message.get("tool_calls") or []
+        if not calls:
+            answer, end = message.get("content") or "", "answered"
             break
-        messages += [message, *_results(world, message["tool_calls"])]
-    done.wrong = done.end if answer is None else tasks.shortfall(task, world, answer)
-    done.right = not done.wrong
-    done.seconds = time.monotonic() - begun
-    return done
+        messages.append(
+            {"role": "assistant", "content": message.get("content"), "tool_calls": calls}
+        )
+        for call in calls:
+            said = world.call_json(call["function"]["name"], call["function"]["arguments"])
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": said})
+    wrong = end if answer is None else tasks.shortfall(task, world, answer)
+    seconds = time.monotonic() - begun
+    return {"right": not wrong, "end": end, "wrong": wrong, "replies": replies, "seconds": seconds}
 
 
 async def _ask(
-    client: openai.AsyncOpenAI, model: str, messages: list[Json], seed: int, done: Run
-) -> Json:
+    client: openai.AsyncOpenAI, model: str, messages: list[Json], seed: int
+) -> tuple[Json, Json]:
+    """A message, and what is noted of the reply."""
     raw = await client.chat.completions.with_raw_response.create(
         model=model,
         messages=messages,  # type: ignore[arg-type]
@@ -83,22 +69,9 @@ async def _ask(
     whole = raw.parse()
     choice = whole.choices[0]
     message = choice.message.model_dump(exclude_none=True)
-    found = broken.flaw(message, choice.finish_reason, messages, tasks.plain_tools())
-    tokens = whole.usage.completion_tokens if whole.usage else 0
-    tier = raw.headers.get("x-mlx-stack-tier", "")
-    done.replies.append(Reply(tier, choice.finish_reason, found, tokens))
-    kept: Json = {"role": "assistant", "content": message.get("content")}
-    if message.get("tool_calls"):
-        kept["tool_calls"] = message["tool_calls"]
-    return kept
-
-
-def _results(world: tasks.World, calls: list[Json]) -> list[Json]:
-    return [
-        {
-            "role": "tool",
-            "tool_call_id": call["id"],
-            "content": world.call_json(call["function"]["name"], call["function"]["arguments"]),
-        }
-        for call in calls
-    ]
+    return message, {
+        "tier": raw.headers.get("x-mlx-stack-tier", ""),
+        "finish": choice.finish_reason,
+        "flaw": broken.flaw(message, choice.finish_reason, messages, tasks.plain_tools()),
+        "tokens": whole.usage.completion_tokens if whole.usage else 0,
+    }

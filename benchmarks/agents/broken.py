@@ -12,7 +12,8 @@ from typing import Any
 
 import jsonschema
 
-Json = dict[str, Any]
+from benchmarks.records import Json
+
 # A text that loops: its last piece so many times, and so many characters in all.
 LAPS, LOOP_CHARS = 4, 60
 EQUAL_CALLS = 3  # in one reply

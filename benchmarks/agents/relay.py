@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any
 
 from aiohttp import web
 
@@ -22,7 +21,6 @@ from benchmarks.passing import Passing
 
 from . import broken
 
-Json = dict[str, Any]
 LONGEST_STALL = 300.0
 # Of kills: in one task of so many, while its second call runs; a task with fewer has none.
 EVERY, AT, CALL = 25, 12, 2
@@ -93,7 +91,11 @@ class Relay(Passing):
             self._calls += 1
             attempt.fault = self._faults.of(self._task, self._calls) if self._faults else ""
             if attempt.fault:
-                return await _fault(attempt)
+                if attempt.fault == "stall":
+                    await asyncio.sleep(LONGEST_STALL)
+                attempt.status = 500
+                error = {"message": LOST, "type": None, "param": None, "code": "500"}
+                return web.json_response({"error": error}, status=500)
             response = await self.pass_on(request, body, came)
             attempt.status = response.status
             return response
@@ -105,7 +107,11 @@ class Relay(Passing):
             self._idle.set()
             attempt.seconds = round(time.monotonic() - begun, 3)
             if not attempt.fault:
-                _read(attempt, bytes(came), asked["messages"])
+                with contextlib.suppress(ValueError):
+                    found = read(came.decode(errors="replace"))
+                    attempt.tokens = found.usage.get("completion_tokens") or found.pieces
+                    # In a chain of equal calls, all but the first were for nothing.
+                    attempt.loop = broken.loops(found.message, 2, asked["messages"])
 
 
 @contextlib.asynccontextmanager
@@ -127,22 +133,3 @@ async def killing(relay: Relay, task: int, kill: Callable[[], bool]) -> AsyncIte
     finally:
         waiting.cancel()  # it has done what it had to, or the task had too few calls
         await asyncio.wait([waiting])
-
-
-async def _fault(attempt: Attempt) -> web.Response:
-    if attempt.fault == "stall":
-        await asyncio.sleep(LONGEST_STALL)
-    attempt.status = 500
-    error = {"message": LOST, "type": None, "param": None, "code": "500"}
-    return web.json_response({"error": error}, status=500)
-
-
-def _read(attempt: Attempt, came: bytes, history: list[Json]) -> None:
-    """What a reply's bytes say: tokens, and whether it went round."""
-    try:
-        found = read(came.decode(errors="replace"))
-    except ValueError:
-        return
-    attempt.tokens = found.usage.get("completion_tokens") or found.pieces
-    # In a chain of equal calls, all but the first were for nothing.
-    attempt.loop = broken.loops(found.message, 2, history)

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from statistics import median
-from typing import Any
 
 from benchmarks import pages
-from benchmarks.intervals import Difference, difference, wilson
+from benchmarks.intervals import difference, wilson
+from benchmarks.records import Json
 
 from .columns import COLUMNS, GROUPS, MORE_SEEDS, SEED, Part
 
-Json = dict[str, Any]
 Rows = Sequence[Json]
 Done = Mapping[Part, Mapping[int, Json]]  # the results of each part, by task
 GOAL_SHARE, GOAL_SAVED = 0.5, 0.9
@@ -50,36 +49,34 @@ def _right(rows: Rows) -> list[bool]:
     return [row["right"] for row in rows]
 
 
-def _replies(rows: Rows) -> list[Json]:
-    return [reply for row in rows for reply in row["replies"]]
-
-
-def _attempts(rows: Rows) -> list[Json]:
-    return [attempt for row in rows for attempt in row["attempts"]]
+def _all(rows: Rows, what: str) -> list[Json]:
+    """The ``replies`` or the ``attempts`` of all rows."""
+    return [one for row in rows for one in row[what]]
 
 
 def _flaws(rows: Rows) -> Counter[str]:
-    return Counter(reply["flaw"] for reply in _replies(rows) if reply["flaw"])
+    return Counter(reply["flaw"] for reply in _all(rows, "replies") if reply["flaw"])
 
 
 def _by_fast(rows: Rows) -> float:
     """The share of the replies that the first tier has served."""
-    replies = _replies(rows)
+    replies = _all(rows, "replies")
     return sum(reply["tier"] == "fast" for reply in replies) / len(replies) if replies else 0.0
 
 
 def _burnt(rows: Rows) -> int:
-    return sum(attempt["tokens"] for attempt in _attempts(rows) if attempt["loop"])
+    return sum(attempt["tokens"] for attempt in _all(rows, "attempts") if attempt["loop"])
 
 
-def _faults(rows: Rows) -> Counter[str]:
-    killed = Counter(["server killed"] * sum(bool(row.get("killed")) for row in rows))
-    return Counter(one["fault"] for one in _attempts(rows) if one["fault"]) + killed
+def _faults(rows: Rows) -> str:
+    counts = Counter(one["fault"] for one in _all(rows, "attempts") if one["fault"])
+    counts.update(["server killed"] * sum(bool(row.get("killed")) for row in rows))
+    return _counts(counts) if counts.total() else ""
 
 
 def _tokens(rows: Rows) -> str:
     tokens: Counter[str] = Counter()
-    for attempt in _attempts(rows):
+    for attempt in _all(rows, "attempts"):
         tokens[attempt["model"]] += attempt["tokens"]
     return ", ".join(f"{model} {number:,}" for model, number in sorted(tokens.items()))
 
@@ -90,8 +87,7 @@ def _of_calls(rows: Rows, calls: int) -> str:
 
 
 def _interval(rows: Rows) -> str:
-    low, high = wilson(sum(_right(rows)), len(rows))
-    return f"{low:.1%} to {high:.1%}"
+    return "{:.1%} to {:.1%}".format(*wilson(sum(_right(rows)), len(rows)))
 
 
 def _share(rows: Rows) -> str:
@@ -110,7 +106,7 @@ LINES: dict[str, Callable[[Rows], str]] = {
     "not right because of": lambda rows: _counts(
         Counter(row["wrong"] for row in rows if row["wrong"])
     ),
-    "replies (turns) a task": lambda rows: f"{len(_replies(rows)) / len(rows):.1f}",
+    "replies (turns) a task": lambda rows: f"{len(_all(rows, 'replies')) / len(rows):.1f}",
     "**broken replies that reached the agent**": lambda rows: f"**{_flaws(rows).total()}**",
     "of them": lambda rows: _counts(_flaws(rows)),
     "replies served by fast": lambda rows: f"{_by_fast(rows):.1%}" if _by_fast(rows) else "–",
@@ -118,27 +114,25 @@ LINES: dict[str, Callable[[Rows], str]] = {
     "tokens burnt in loops": lambda rows: f"{_burnt(rows):,}",
     "seconds a task, median": lambda rows: f"{median(row['seconds'] for row in rows):.1f}",
     "seconds in all": lambda rows: f"{sum(row['seconds'] for row in rows):,.0f}",
-    "faults thrown in": lambda rows: _counts(_faults(rows)) if _faults(rows) else "",
+    "faults thrown in": _faults,
 }
 
 
 def _table(rows: Mapping[Part, Rows]) -> str:
     lines = [[name, *map(tell, rows.values())] for name, tell in LINES.items()]
     for against in "ab":
-        of = next((part for part in rows if part.column == against), None)
-        said = [_against(part, of, rows) for part in rows]
+        of = next((one for part, one in rows.items() if part.column == against), None)
+        said = [
+            _more(one, of) if COLUMNS[part.column].proxied and of is not None else ""
+            for part, one in rows.items()
+        ]
         lines.insert(3, [f"more than {COLUMNS[against].title}", *said])
     head = ["", *(COLUMNS[part.column].title for part in rows)]
     return pages.table(head, [line for line in lines if any(line[1:])])
 
 
-def _against(part: Part, of: Part | None, rows: Mapping[Part, Rows]) -> str:
-    if not COLUMNS[part.column].proxied or of is None:
-        return ""
-    return _words(difference(_right(rows[part]), _right(rows[of])))
-
-
-def _words(one: Difference) -> str:
+def _more(rows: Rows, of: Rows) -> str:
+    one = difference(_right(rows), _right(of))
     said = f"{100 * one.share:+.1f} ({100 * one.low:+.1f} to {100 * one.high:+.1f}) points"
     chance = "< 0.001" if one.p < 0.001 else f"{one.p:.3f}"
     return f"{said}; {one.gained} gained, {one.lost} lost, p {chance}"
@@ -178,7 +172,7 @@ def _judged(alone: Rows, strong: Rows, proxied: Rows) -> list[str]:
     return [
         *(str(len(proxied)), _share(alone)),
         said(f"{right} to {of_strong}", right >= of_strong),
-        _words(difference(_right(proxied), _right(strong))),
+        _more(proxied, strong),
         said(f"{_by_fast(proxied):.1%}", _by_fast(proxied) >= GOAL_SHARE),
         said(f"{flaws}", not flaws),
         said(f"{saved:.1%}", saved >= GOAL_SAVED),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,17 +35,12 @@ class Backend:
     def kill(self, model: str) -> bool:
         """Kill a model's server, which is started again; False: it isn't ours to kill."""
         tier = self.tiers.get(model)
-        return tier is not None and kill_child(tier.port)
-
-
-def kill_child(port: int) -> bool:
-    """Kill our child that was started with this port; whether there is one."""
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.Error):
-            if str(port) in child.cmdline():
-                child.send_signal(signal.SIGKILL)
-                return True
-    return False
+        for child in psutil.Process().children() if tier else ():
+            with contextlib.suppress(psutil.Error):
+                if str(tier.port) in child.cmdline():
+                    child.kill()
+                    return True
+        return False
 
 
 @contextlib.asynccontextmanager
@@ -114,12 +108,12 @@ async def proxy(
 def _tier(model: str, backend: Backend, *, faults: bool) -> dict[str, Any]:
     settings: dict[str, Any] = {"model": model}
     served = backend.tiers.get(model)
-    if served is not None and served.context_window is not None:
+    if served and served.context_window is not None:
         settings["context_window"] = served.context_window
     if faults:
         names = ("first_token_timeout", "idle_timeout", "tool_silence_timeout")
         settings |= dict.fromkeys(names, SILENCE_SECONDS)
-    if faults and served is not None:
+    if faults and served:
         # As `mlx-stack-proxy up` sets it. A server that answers is waited for, so the whole reply
         # needs a limit; the agent waits for 60 s.
         settings["health_url"] = f"{served.base_url}/health"

@@ -5,12 +5,9 @@ None of this is the proxy's own code: what it is judged by must not be what it d
 
 from __future__ import annotations
 
-from typing import Any
-
 from benchmarks.agents import broken
 from benchmarks.clients.tap import Seen
-
-Json = dict[str, Any]
+from benchmarks.records import Json
 
 
 def flaw(seen: Seen) -> str:
@@ -31,14 +28,10 @@ def flaw(seen: Seen) -> str:
     calls = [{"function": {"name": name, "arguments": text}} for name, text in outcome.calls]
     message = {"content": outcome.text, "tool_calls": calls}
     finish = outcome.finish[-1] if outcome.finish else None
-    return broken.flaw(message, finish, [], schemas(seen.body))
-
-
-def schemas(body: Json) -> dict[str, Json]:
-    """The tools that a request offers, with their parameters' schemas, in any protocol."""
-    found = {}
-    for tool in body.get("tools") or ():
-        one = tool.get("function", tool)
-        if "name" in one:
-            found[one["name"]] = one.get("input_schema") or one.get("parameters") or {}
-    return found
+    offered = [tool.get("function", tool) for tool in seen.body.get("tools") or ()]
+    schemas: dict[str, Json] = {
+        one["name"]: one.get("input_schema") or one.get("parameters") or {}
+        for one in offered
+        if "name" in one
+    }
+    return broken.flaw(message, finish, [], schemas)

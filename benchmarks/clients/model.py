@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.came import together
@@ -26,28 +26,22 @@ from tests.support.scripted_server import Call, Delay, Piece, Reply
 _FRAME = b"data: {"
 
 
-@dataclass(frozen=True)
-class Step:
-    """`is_done`: of the results that a request has."""
-
-    turn: Turn
-    is_done: Callable[[str], bool]
+# A turn, and whether it is done, by the results that a request has
+Step = tuple[Turn, Callable[[str], bool]]
 
 
 def steps(task: Task, tools: Toolbox, home: Path) -> list[Step]:
     """Six calls, and what is said at the end."""
-    program, test = home / task.file, home / task.test_file
+    program, test, known = home / task.file, home / task.test_file, (task.faulty, task.program)
+    mending = tools.mend(program, task.wrong, task.right)
     return [
-        Step(
-            tools.write(program, task.faulty),
-            lambda _: _text(program) in (task.faulty, task.program),
-        ),
-        Step(tools.write(test, task.test), lambda _: _text(test) == task.test),
-        Step(tools.run(task.run), lambda results: task.fails in results),
-        Step(tools.show(program), lambda results: f"def {task.name}(" in results),
-        Step(tools.mend(program, task.wrong, task.right), lambda _: _text(program) == task.program),
-        Step(tools.run(task.run), lambda results: task.passes in results),
-        Step(Say(f"{task.file} is right now: its test passes."), lambda _: False),
+        (tools.write(program, task.faulty), lambda _: _text(program) in known),
+        (tools.write(test, task.test), lambda _: _text(test) == task.test),
+        (tools.run(task.run), lambda results: task.fails in results),
+        (tools.show(program), lambda results: f"def {task.name}(" in results),
+        (mending, lambda _: _text(program) == task.program),
+        (tools.run(task.run), lambda results: task.passes in results),
+        (Say(f"{task.file} is right now: its test passes."), lambda _: False),
     ]
 
 
@@ -58,26 +52,19 @@ def _text(file: Path) -> str:
     return file.read_text(encoding="utf-8") if file.is_file() else ""
 
 
-@dataclass
-class Tally:
-    """What was asked of the model. `spoiled`: the kinds; `last`: of its last reply, or empty."""
-
-    calls: int = 0
-    prompt_tokens: int = 0
-    characters: int = 0
-    spoiled: Counter[str] = field(default_factory=Counter)
-    last: str = ""
-
-
 class Model:
-    """One task. `number`: of it; `is_task`: of a request; whatever else is asked gets a title."""
+    """One task. `number`: of it; `is_task`: of a request; whatever else is asked gets a title.
+
+    It counts what was asked of it. `spoiled`: the kinds; `last`: of its last reply, or empty.
+    """
 
     def __init__(
         self, seed: int, number: int, tools: Toolbox, home: Path, is_task: Callable[[Json], bool]
     ) -> None:
-        self.tally = Tally()
-        self._seed = seed
-        self._number = number
+        self.calls = self.prompt_tokens = self.characters = 0
+        self.spoiled: Counter[str] = Counter()
+        self.last = ""
+        self._seed, self._number = seed, number
         self._steps = steps(TASKS[number], tools, home)
         self._is_task = is_task
         self._dealt = spoiled.dealt(seed, len(TASKS), CALLS)
@@ -88,14 +75,14 @@ class Model:
         if not self._is_task(body):
             return self._counted(good_reply(Say("A title")), body)
         results = _results(body)
-        at = next(at for at, step in enumerate(self._steps) if not step.is_done(results))
-        kind = self._kind(at, self._asked[at])
+        at, turn = next(
+            (at, turn) for at, (turn, done) in enumerate(self._steps) if not done(results)
+        )
+        kind = self.last = self._kind(at, self._asked[at])
         self._asked[at] += 1
-        self.tally.last = kind
-        turn = self._steps[at].turn
         if not kind:
             return self._counted(good_reply(turn), body)
-        self.tally.spoiled[kind] += 1
+        self.spoiled[kind] += 1
         written = turn.written if isinstance(turn, Use) else ""
         return self._counted(KINDS[kind](turn, written), body)
 
@@ -107,40 +94,31 @@ class Model:
     def _counted(self, reply: Reply, body: Json) -> Reply:
         """The same with true usage, in one piece where it is not to be streamed."""
         tokens = len(json.dumps(body)) // CHARACTERS
-        self.tally.calls += 1
-        self.tally.prompt_tokens += tokens
-        if not body.get("stream"):
-            return self._unstreamed(reply, tokens)
+        self.calls += 1
+        self.prompt_tokens += tokens
         pieces: list[Piece] = []
-        written = 0
+        frames, written = [], 0
         for piece in reply.pieces:
             if isinstance(piece, bytes) and piece.startswith(_FRAME):
-                frame = _frame(piece)
-                size = _characters(frame)
+                frame = json.loads(piece.removeprefix(b"data: "))
+                size = sum(map(len, _texts(frame)))
                 written += size
+                frames.append(frame)
                 pieces.append(self._adding(size))
                 if "usage" in frame:
                     piece = data(usage_chunk(_usage(tokens, written)))
             pieces.append(piece)
-        return Reply.sse(*pieces)
+        if body.get("stream"):
+            return Reply.sse(*pieces)
+        made = Reply.json({**whole_of(frames), "usage": _usage(tokens, written)})
+        seconds = sum(one.seconds for one in reply.pieces if isinstance(one, Delay))
+        return replace(made, pieces=(Delay(seconds), self._adding(written), *made.pieces))
 
     def _adding(self, characters: int) -> Callable[[], Awaitable[None]]:
         async def add() -> None:
-            self.tally.characters += characters
+            self.characters += characters
 
         return add
-
-    def _unstreamed(self, reply: Reply, tokens: int) -> Reply:
-        frames = [
-            _frame(one) for one in reply.pieces if isinstance(one, bytes) and one.startswith(_FRAME)
-        ]
-        written = sum(map(_characters, frames))
-        body = {**whole_of(frames), "usage": _usage(tokens, written)}
-        seconds = sum(one.seconds for one in reply.pieces if isinstance(one, Delay))
-        made = Reply.json(body)
-        return Reply(
-            made.status, made.headers, (Delay(seconds), self._adding(written), *made.pieces)
-        )
 
 
 def _results(body: Json) -> str:
@@ -154,19 +132,10 @@ def _results(body: Json) -> str:
     return "\n".join(texts)
 
 
-def _frame(piece: bytes) -> Json:
-    frame: Json = json.loads(piece.removeprefix(b"data: "))
-    return frame
-
-
 def _usage(prompt: int, characters: int) -> Json:
     written = max(1, characters // CHARACTERS)
     counts = {"prompt_tokens": prompt, "completion_tokens": written}
     return {**USAGE, **counts, "total_tokens": prompt + written}
-
-
-def _characters(frame: Json) -> int:
-    return sum(len(text) for text in _texts(frame))
 
 
 def _texts(frame: Json) -> list[str]:

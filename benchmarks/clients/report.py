@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from benchmarks import pages
+from benchmarks.records import Json
 
-Json = dict[str, Any]
 Rows = dict[int, Json]  # by task
 DIRECT, PROXIED = "directly", "through the proxy"
 WAYS = (DIRECT, PROXIED)
@@ -55,14 +55,13 @@ def _kinds(columns: Mapping[tuple[str, str], list[Json]]) -> str:
         key: Counter(row["last"] for row in rows if not row["done"])
         for key, rows in columns.items()
     }
+
+    def cell(key: tuple[str, str], kind: str) -> str:
+        lost = f" ({ended[key][kind]} lost)" if ended[key][kind] else ""
+        return f"{played[key][kind]}{lost}"
+
     kinds = sorted({kind for counts in [*played.values(), *ended.values()] for kind in counts})
-    lines = []
-    for kind in kinds:
-        cells = []
-        for key in columns:
-            lost = ended[key][kind]
-            cells.append(f"{played[key][kind]}{f' ({lost} lost)' if lost else ''}")
-        lines.append([kind or "a good reply", *cells])
+    lines = [[kind or "a good reply", *(cell(key, kind) for key in columns)] for kind in kinds]
     head = ["spoiled replies (tasks that ended with one, not done)"]
     return pages.table([*head, *(f"{client}, {way}" for client, way in columns)], lines)
 
@@ -72,7 +71,4 @@ def _sum(rows: Iterable[Json], name: str) -> Any:
 
 
 def _counted(rows: Iterable[Json], name: str) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for row in rows:
-        found.update(row[name])
-    return found
+    return sum((Counter(row[name]) for row in rows), Counter[str]())

@@ -8,13 +8,13 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
+from benchmarks.records import Json
 from tests.faults.catalogue import calling, whole
 from tests.support.replies import text_chunks
 from tests.support.scripted_server import Call, Reply
 
-Json = dict[str, Any]
 BAD = "bad_"  # the beginning of a bad call's id
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpx
 from aiohttp import web
 
 from benchmarks.passing import Passing
+from benchmarks.records import Json
 from tests.faults import spoken
 from tests.faults.clients import Outcome, read
-
-Json = dict[str, Any]
 
 
 @dataclass

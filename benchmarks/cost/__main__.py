@@ -15,7 +15,6 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -24,73 +23,54 @@ import uvloop
 from benchmarks import machine, pages, servers
 from mlx_stack_proxy.server import open_files
 
-from . import contestants, growth, measure, report
-from .measure import Round
+from . import contestants, measure, report
+from .measure import Axis, Round
 from .rounds import Bench, Clock
 
-Say = Callable[[str], None]
-
 GROWTH = "growth"
-KINDS = (*measure.KINDS, GROWTH, *(f"{GROWTH}.{axis.name}" for axis in growth.AXES))
+KINDS = (*measure.KINDS, GROWTH, *(f"{GROWTH}.{axis.name}" for axis in measure.AXES))
 LEAST_ROUNDS = 3
 QUICK = 0.4
 
 
-def listed(text: str) -> list[str]:
-    return [part.strip() for part in text.split(",") if part.strip()]
-
-
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = machine.options("benchmarks.cost", __doc__, write=True)
-    names = ", ".join(one.name for one in contestants.ALL)
     add = parser.add_argument
-    add("--only", type=listed, default=[], metavar="NAME,…", help=f"parts of names: {names}")
-    add("--kinds", type=listed, default=[], metavar="KIND,…", help=f"of: {', '.join(KINDS)}")
     add("--rounds", type=int, default=5)
     add("--minutes", type=float, default=14.5, help="slices are made smaller to end by then")
     add("--quick", action="store_true", help="two small rounds without LiteLLM and growth")
     add("--json", type=Path, metavar="FILE", help="write every round's values")
-    options = parser.parse_args(argv)
+    options = contestants.choose(parser, argv, KINDS)
     if options.quick:
         options.rounds = min(options.rounds, 2)
-        quick = [one.name for one in contestants.ALL if not one.heavy]
-        options.only = options.only or quick
         options.kinds = options.kinds or list(measure.KINDS)
-    unknown = [kind for kind in options.kinds if kind not in KINDS]
-    if unknown:
-        parser.error(f"unknown kind {unknown[0]!r}; there are {', '.join(KINDS)}")
-    try:
-        options.contestants = contestants.chosen(options.only)
-    except ValueError as error:
-        parser.error(str(error))
+        if not options.only:
+            options.contestants = [one for one in contestants.ALL if not one.heavy]
     return options
 
 
-def wanted_kinds(options: argparse.Namespace) -> tuple[frozenset[str], list[growth.Axis]]:
+def wanted_kinds(options: argparse.Namespace) -> tuple[frozenset[str], list[Axis]]:
     """Of the rounds, and the axes of growth."""
     kinds = frozenset(options.kinds or KINDS)
-    axes = [one for one in growth.AXES if kinds & {GROWTH, f"{GROWTH}.{one.name}"}]
+    axes = [one for one in measure.AXES if kinds & {GROWTH, f"{GROWTH}.{one.name}"}]
     return kinds & frozenset(measure.KINDS), axes
 
 
-async def run(options: argparse.Namespace, folder: Path, say: Say) -> tuple[Bench, int]:
+async def run(options: argparse.Namespace, folder: Path) -> tuple[Bench, int]:
     """The bench with its figures and notes, and how many rounds there were."""
     kinds, axes = wanted_kinds(options)
     clock = Clock(time.monotonic() + 60 * options.minutes, QUICK if options.quick else 1.0)
     with contextlib.ExitStack() as stack:
-        upstream = contestants.start_upstream(folder)
-        stack.callback(upstream.stop)
-        bench = Bench(upstream, folder, options.contestants, kinds, say, clock.until)
+        upstream = stack.enter_context(contestants.start_upstream(folder))
+        bench = Bench(upstream, folder, options.contestants, kinds, clock.until)
         staying = {}
         for contestant in [one for one in options.contestants if one.stays]:
             say(f"  {contestant.name} is starting")
-            server = bench.start(contestant, 0)
-            if server is not None:
-                staying[contestant.name] = server
-                stack.callback(server.stop)
+            if server := bench.start(contestant, 0):
+                staying[contestant.name] = stack.enter_context(server)
         if axes:
-            grown = contestants.proxy(upstream.port, folder, tiers=growth.TIERS)
-            stack.callback(grown.stop)
+            tiers = measure.GROWTH_TIERS
+            grown = stack.enter_context(contestants.proxy(upstream.port, folder, tiers=tiers))
             await bench.guard(grown, GROWTH, measure.warm_up(grown, 0.5))
         turn = 0
         for turn in range(options.rounds):
@@ -99,7 +79,7 @@ async def run(options: argparse.Namespace, folder: Path, say: Say) -> tuple[Benc
                 await bench.round(turn, clock.scale, staying)
             of = Round(turn, bench.samples, clock.scale)
             for axis in axes:
-                await bench.guard(grown, axis.name, growth.measure_axis(of, grown, axis))
+                await bench.guard(grown, axis.name, of.growth(grown, axis))
             took, left = time.monotonic() - began, options.rounds - turn - 1
             say(f"  round {turn + 1} of {options.rounds}: {took:.0f} s, scale {clock.scale:.2f}")
             if left and not clock.after_round(took, left) and turn + 1 >= LEAST_ROUNDS:
@@ -112,6 +92,10 @@ async def run(options: argparse.Namespace, folder: Path, say: Say) -> tuple[Benc
         if axes:
             bench.look_for_unexpected(grown)
         return bench, turn + 1
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
 
 
 def versions() -> str:
@@ -128,14 +112,13 @@ def versions() -> str:
 def main() -> int:
     options = arguments()
     servers.stop_with_us()
-    command = machine.command("benchmarks.cost", sys.argv[1:])
     files = open_files.raise_limit()
     about = {**machine.about(), "beside": versions(), "open files": files}
     about["settings"] = report.SETTINGS
-    print(machine.heading(about), flush=True)
+    say(machine.heading(about))
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="bench-cost-") as name:
-        bench, done = uvloop.run(run(options, Path(name), lambda line: print(line, flush=True)))
+        bench, done = uvloop.run(run(options, Path(name)))
     about["rounds"] = f"{done}, {(time.monotonic() - began) / 60:.1f} minutes in all"
     if bench.notes:
         about["left out"] = "; ".join(bench.notes)
@@ -145,9 +128,10 @@ def main() -> int:
     names = [one.name for one in options.contestants if samples.has(one.name)]
     counts = {one.name: one.open_streams for one in options.contestants}
     tables = {report.MARKER: report.whole(samples, names, counts)}
-    pages.publish(command, tables, options.write, about)
+    pages.publish("benchmarks.cost", tables, options.write, about)
     if options.json:
-        options.json.write_text(json.dumps({"about": about, **samples.as_json()}, indent=1) + "\n")
+        found = {"about": about, "figures": samples.figures, "pools": samples.pools}
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
     return 0
 
 

@@ -10,16 +10,19 @@ from typing import Any
 
 import orjson
 
+from benchmarks.came import call
 from benchmarks.upstream import CALLED
+from tests.tool_validation.calls import parameters
 
 from .load import CHAT_PATH, chat_body
 
 Json = dict[str, Any]
 SHORT, LONG = 10, 500  # pieces of a reply
-FEW_TOOLS, MANY_TOOLS = 4, 40
+FEW, MANY = 4, 40  # tools that are offered
 HISTORY_BYTES = 30_000
 MESSAGES = 400
 MESSAGE_BYTES = 180  # of an assistant's message or a result: 400 of them fit a 32k window
+AT_ONCE = f"chunks={SHORT} pace=0"
 STEPS_OF_A_TASK = 10  # so many calls of one tool are no loop to anyone
 SESSIONS = 32  # that grow side by side where a history was seen before
 NOUNS = ("file", "branch", "ticket", "table", "commit", "invoice", "test", "host", "user", "page")
@@ -54,15 +57,15 @@ def tools(count: int) -> list[Json]:
 
 
 def _tool(name: str, noun: str, rng: random.Random) -> Json:
-    properties: Json = {
-        "path": {"type": "string", "description": f"Where the {noun} is, from the root."},
-        "start_line": {"type": "integer", "minimum": 1, "description": "First line, from 1."},
-        "mode": {"type": "string", "enum": rng.sample(WORDS, 4), "description": "How to do it."},
-        "labels": {"type": "array", "items": {"type": "string"}, "description": "Only those with."},
-    }
-    parameters = {"type": "object", "properties": properties, "required": ["path"]}
+    schema = parameters(
+        "path",
+        path={"type": "string", "description": f"Where the {noun} is, from the root."},
+        start_line={"type": "integer", "minimum": 1, "description": "First line, from 1."},
+        mode={"type": "string", "enum": rng.sample(WORDS, 4), "description": "How to do it."},
+        labels={"type": "array", "items": {"type": "string"}, "description": "Only those with."},
+    )
     text = f"Works on a {noun} and says what it found. " + " ".join(rng.choices(WORDS, k=24)) + "."
-    function = {"name": name, "description": text, "parameters": parameters}
+    function = {"name": name, "description": text, "parameters": schema}
     return {"type": "function", "function": function}
 
 
@@ -83,10 +86,9 @@ def transcript(directive: str, count: int, message_bytes: int) -> list[Json]:
             messages.append({"role": "user", "content": asked})
             continue
         arguments = {"path": f"src/module_{step}.py", "start_line": step}
-        function = {"name": CALLED, "arguments": orjson.dumps(arguments).decode()}
-        call = {"id": f"call_{step}", "type": "function", "function": function}
+        made = call(f"call_{step}", CALLED, orjson.dumps(arguments).decode())
         said = f"Now module {step}: " + _words(rng, message_bytes - 160)
-        messages.append({"role": "assistant", "content": said, "tool_calls": [call]})
+        messages.append({"role": "assistant", "content": said, "tool_calls": [made]})
         found = f"{step}: " + _words(rng, message_bytes)
         messages.append({"role": "tool", "tool_call_id": f"call_{step}", "content": found})
     return messages[:count]
@@ -96,10 +98,8 @@ def _words(rng: random.Random, size: int) -> str:
     return " ".join(rng.choices(WORDS, k=max(size, 8) // 7))
 
 
-def request(messages: list[Json], offered: list[Json] | None = None) -> bytes:
-    body: Json = {"model": "fast", "messages": messages, "temperature": 0.2, "max_tokens": 1024}
-    if offered:
-        body["tools"] = offered
+def request(messages: list[Json]) -> bytes:
+    body = {"model": "fast", "messages": messages, "temperature": 0.2, "max_tokens": 1024}
     return orjson.dumps(body)
 
 
@@ -134,32 +134,27 @@ def offering(count: int, *, new: bool = False, streamed: int = 0) -> MakeBatch:
     return make
 
 
-def unseen(messages: int, message_bytes: int) -> MakeBatch:
+def unseen(messages: int, message_bytes: int = MESSAGE_BYTES) -> MakeBatch:
     """Each request is a session's first, with all of its history."""
-    directive = f"chunks={SHORT} pace=0"
 
     def make(count: int) -> Batch:
-        return Batch(
-            [request(transcript(directive, messages, message_bytes)) for _ in range(count)]
-        )
+        return Batch([request(transcript(AT_ONCE, messages, message_bytes)) for _ in range(count)])
 
     return make
 
 
-def seen(messages: int, message_bytes: int) -> MakeBatch:
+def seen(messages: int, message_bytes: int = MESSAGE_BYTES) -> MakeBatch:
     """Sessions that grow by two messages a request; all but those two were sent before.
 
     The sizes lie around `messages`, which is their mean.
     """
-    directive = f"chunks={SHORT} pace=0"
 
     def make(count: int) -> Batch:
         sessions = min(count, SESSIONS)
         steps = -(-count // sessions)
         first = messages - 2 * (steps // 2)
-        whole = [
-            transcript(directive, first + 2 * (steps - 1), message_bytes) for _ in range(sessions)
-        ]
+        last = first + 2 * (steps - 1)
+        whole = [transcript(AT_ONCE, last, message_bytes) for _ in range(sessions)]
         sizes = [first + 2 * step for step in range(steps)]
         return Batch(
             [request(one[:size]) for size in sizes for one in whole][:count],

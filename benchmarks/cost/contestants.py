@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -121,12 +122,31 @@ ALL = (
 )
 
 
-def chosen(names: Sequence[str]) -> list[Contestant]:
-    """Those whose names hold one of the parts; all for none. ValueError if unknown."""
-    for part in names:
-        if not any(part.lower() in one.name.lower() for one in ALL):
-            known = ", ".join(one.name for one in ALL)
-            raise ValueError(f"nothing is called {part!r}; there are {known}")
-    return [
-        one for one in ALL if not names or any(part.lower() in one.name.lower() for part in names)
-    ]
+def listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def choose(
+    parser: argparse.ArgumentParser, argv: list[str] | None, kinds: Sequence[str]
+) -> argparse.Namespace:
+    """The options, with `contestants`: those whose names hold one of the parts; all for none."""
+    names = ", ".join(one.name for one in ALL)
+    parser.add_argument(
+        "--only", type=listed, default=[], metavar="NAME,…", help=f"parts of names: {names}"
+    )
+    parser.add_argument(
+        "--kinds", type=listed, default=[], metavar="KIND,…", help=f"of: {', '.join(kinds)}"
+    )
+    options = parser.parse_args(argv)
+    for kind in options.kinds:
+        if kind not in kinds:
+            parser.error(f"unknown kind {kind!r}; there are {', '.join(kinds)}")
+    found = {
+        part: [one for one in ALL if part.lower() in one.name.lower()] for part in options.only
+    }
+    for part, some in found.items():
+        if not some:
+            parser.error(f"nothing is called {part!r}; there are {names}")
+    wanted = [one for some in found.values() for one in some]
+    options.contestants = [one for one in ALL if one in wanted or not wanted]
+    return options

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from . import growth, recorded
+from . import recorded
 from .contestants import FRAME, HTTPX, LITELLM, PORTKEY, PROXY
-from .samples import Samples, Spread
+from .measure import AXES, Axis
+from .samples import Samples, Spread, spread_of
 
 UPSTREAM = "upstream"  # asked without anything in between
 LINEAR = 1.3  # what still counts as linear: about that of an exponent of 1.15
@@ -20,12 +21,12 @@ class Goal:
     text: str
     limit: float
     unit: str
-    values: tuple[float, ...]
+    values: Sequence[float]
     strict: bool = False  # below the limit, not at it
 
     @property
     def spread(self) -> Spread:
-        return Spread.of(self.values)
+        return spread_of(self.values)
 
     @property
     def met(self) -> bool:
@@ -46,73 +47,46 @@ class Goal:
 
 def judge(samples: Samples) -> list[Goal]:
     """Those whose figures are there."""
-    goals = [*_ratios(samples), *_others(samples), *_growing(samples)]
-    return [goal for goal in goals if goal.values]
+    return [goal for goal in goals(samples) if goal.values]
 
 
-def _ratios(samples: Samples) -> list[Goal]:
-    def against(text: str, other: str, kind: str, limit: float, who: str = PROXY) -> Goal:
+def goals(samples: Samples) -> Iterator[Goal]:
+    def times(text: str, other: str, kind: str, limit: float, who: str = PROXY) -> Goal:
         values = samples.ratios(who, other, f"cpu.{kind}")
-        return Goal(text, limit, "×", tuple(values), strict=other == PORTKEY)
+        return Goal(text, limit, "×", values, strict=other == PORTKEY)
 
-    relay = f"the {HTTPX}'s CPU"
-    return [
-        against(f"plain request: {relay}", HTTPX, "plain", 2.2),
-        against(f"plain request, streamed: {relay}", HTTPX, "stream", 2.1),
-        against(f"streamed chunk: {relay}", HTTPX, "chunk", 1.5),
-        against(f"chunk of a tool call: {relay}", HTTPX, "call-chunk", 1.5),
-        against("plain request: Portkey's CPU", PORTKEY, "plain", 1),
-        against("plain request, streamed: Portkey's CPU", PORTKEY, "stream", 1),
-        against("plain request: LiteLLM's CPU", LITELLM, "plain", 1 / 14),
-        against("plain request, streamed: LiteLLM's CPU", LITELLM, "stream", 1 / 14),
-        against(f"{FRAME}, plain request: {relay}", HTTPX, "plain", 1.6, FRAME),
-        against(f"{FRAME}, streamed chunk: {relay}", HTTPX, "chunk", 1.6, FRAME),
-        Goal(
-            f"plain request, one at a time: the {HTTPX}'s wall time",
-            2.5,
-            "×",
-            tuple(samples.ratios(PROXY, HTTPX, "wall.plain")),
-        ),
-        *_of_dialects(samples),
-    ]
-
-
-def _of_dialects(samples: Samples) -> list[Goal]:
-    """What agents' turns cost in their own dialects."""
-
-    def beside(kind: str, other: str) -> tuple[float, ...]:
-        mine = samples.by_round(PROXY, f"cpu.{kind}")
-        yardstick = samples.by_round(PROXY, f"cpu.{other}")
-        return tuple(mine[turn] / yardstick[turn] for turn in mine if turn in yardstick)
-
-    goals = []
+    relay, streamed = f"the {HTTPX}'s CPU", "plain request, streamed"
+    yield times(f"plain request: {relay}", HTTPX, "plain", 2.2)
+    yield times(f"{streamed}: {relay}", HTTPX, "stream", 2.1)
+    yield times(f"streamed chunk: {relay}", HTTPX, "chunk", 1.5)
+    yield times(f"chunk of a tool call: {relay}", HTTPX, "call-chunk", 1.5)
+    for other, limit in ((PORTKEY, 1), (LITELLM, 1 / 14)):
+        yield times(f"plain request: {other}'s CPU", other, "plain", limit)
+        yield times(f"{streamed}: {other}'s CPU", other, "stream", limit)
+    yield times(f"{FRAME}, plain request: {relay}", HTTPX, "plain", 1.6, FRAME)
+    yield times(f"{FRAME}, streamed chunk: {relay}", HTTPX, "chunk", 1.6, FRAME)
+    wall = samples.ratios(PROXY, HTTPX, "wall.plain")
+    yield Goal(f"plain request, one at a time: the {HTTPX}'s wall time", 2.5, "×", wall)
     for kind, agent in (("claude", recorded.CLAUDE), ("codex", recorded.CODEX)):
-        first = f"{agent.title}'s first turn"
-        peer = tuple(samples.ratios(PROXY, LITELLM, f"cpu.{kind}"))
-        second = f"{agent.title}'s second turn: a plain request's, streamed"
-        goals += [
-            Goal(f"{first}: the same as a chat completion", 1.5, "×", beside(kind, f"{kind}.chat")),
-            Goal(f"{first}: LiteLLM's own translation", 0.1, "×", peer),
-            Goal(second, 1.25, "×", beside(f"{kind}.second", "stream")),
-        ]
-    return goals
+        first, second = f"{agent.title}'s first turn", f"{agent.title}'s second turn"
+        chat = samples.ratios(PROXY, PROXY, f"cpu.{kind}", f"cpu.{kind}.chat")
+        yield Goal(f"{first}: the same as a chat completion", 1.5, "×", chat)
+        yield times(f"{first}: LiteLLM's own translation", LITELLM, kind, 0.1)
+        plain = samples.ratios(PROXY, PROXY, f"cpu.{kind}.second", "cpu.stream")
+        yield Goal(f"{second}: a plain request's, streamed", 1.25, "×", plain)
+    history = [1e3 * value for value in samples.differences(PROXY, "cpu.seen", "cpu.plain")]
+    yield Goal("400 messages, all but 2 seen: CPU more than plain", 1, "ms", history)
+    added = [1e3 * value for value in samples.added(PROXY, UPSTREAM, "first.100", 0.99)]
+    yield Goal("first text, p99 added at 100 streams", 3, "ms", added)
+    memory = [1e-6 * value for value in samples.values(PROXY, "rss.more")]
+    yield Goal("1,000 open streams: memory more", 50, "MB", memory)
+    for axis in AXES:
+        found = steepening(curve(samples, axis))
+        text = f"{axis.label}, all new: slope above the middle beside below it"
+        yield Goal(text, LINEAR, "×", () if found is None else (found,))
 
 
-def _others(samples: Samples) -> list[Goal]:
-    def scaled(values: Sequence[float], factor: float) -> tuple[float, ...]:
-        return tuple(value * factor for value in values)
-
-    history = samples.differences(PROXY, "cpu.seen", "cpu.plain")
-    first = samples.added(PROXY, UPSTREAM, "first.100", 0.99)
-    memory = samples.values(PROXY, "rss.more")
-    return [
-        Goal("400 messages, all but 2 seen: CPU more than plain", 1, "ms", scaled(history, 1e3)),
-        Goal("first text, p99 added at 100 streams", 3, "ms", scaled(first, 1e3)),
-        Goal("1,000 open streams: memory more", 50, "MB", scaled(memory, 1e-6)),
-    ]
-
-
-def curve(samples: Samples, axis: growth.Axis) -> dict[int, float]:
+def curve(samples: Samples, axis: Axis) -> dict[int, float]:
     """The least CPU seconds of all rounds at each x that was measured.
 
     What else a machine does only ever adds to a time: the least is what says how it grows.
@@ -133,12 +107,3 @@ def steepening(points: dict[int, float]) -> float | None:
     lower = (points[middle] - points[first]) / (middle - first)
     upper = (points[last] - points[middle]) / (last - middle)
     return upper / lower if lower > 0 else None
-
-
-def _growing(samples: Samples) -> list[Goal]:
-    goals = []
-    for axis in growth.AXES:
-        found = steepening(curve(samples, axis))
-        text = f"{axis.label}, all new: slope above the middle beside below it"
-        goals.append(Goal(text, LINEAR, "×", () if found is None else (found,)))
-    return goals

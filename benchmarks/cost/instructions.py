@@ -23,7 +23,6 @@ from benchmarks import machine, pages, servers
 from benchmarks.servers import Server
 
 from . import contestants, load, measure, report
-from .__main__ import listed
 from .contestants import FRAME, HTTPX, LITELLM, PROXY, Contestant, Missing
 
 MARKER = "instructions"  # in the documents
@@ -46,42 +45,41 @@ def total(written: str) -> int:
 
 def table(counts: Counts) -> str:
     """In thousands, and × the httpx relay."""
+
+    def cell(found: dict[str, float], name: str) -> str:
+        if name not in found:
+            return report.NOTHING
+        said, relay = f"{found[name] / 1e3:,.0f}", found.get(HTTPX)
+        return said if name == HTTPX or not relay else f"{said} · {found[name] / relay:.2f} ×"
+
     names = [name for name in NAMES if any(name in found for found in counts.values())]
-    rows = []
-    for kind, found in counts.items():
-        cells = [_cell(found, name) for name in names]
-        rows.append([measure.REQUESTS[kind].label, *cells])
+    rows = [
+        [measure.REQUESTS[kind].label, *(cell(found, name) for name in names)]
+        for kind, found in counts.items()
+    ]
     return pages.table(["thousand instructions a request", *names], rows)
-
-
-def _cell(found: dict[str, float], name: str) -> str:
-    if name not in found:
-        return report.NOTHING
-    ours, relay = found[name], found.get(HTTPX)
-    said = f"{ours / 1e3:,.0f}"
-    return said if name == HTTPX or not relay else f"{said} · {ours / relay:.2f} ×"
 
 
 async def of_kind(server: Server, kind: str, count: int, written: Path) -> float:
     """Instructions a request. Raises ValueError, LoadError."""
+
+    def control(what: str) -> None:
+        asked = ["callgrind_control", what, str(server.process.pid)]
+        subprocess.run(asked, check=True, capture_output=True, timeout=60)
+
     make = measure.REQUESTS[kind].make()
-    for counted in (False, True):
-        batch = make(count)
-        await measure.send(server, batch.prepare, measure.CONNECTIONS, batch.path)
-        if counted:
-            _control(server, "--zero")
-            _control(server, "--instr=on")
-        await measure.send(server, batch.measured, measure.CONNECTIONS, batch.path)
-    _control(server, "--instr=off")
+    await measure.of_batch(server, make(count), measure.CONNECTIONS)
+    batch = make(count)
+    if batch.prepare:
+        await measure.timed(server, batch.prepare, measure.CONNECTIONS, batch.path)
+    control("--zero")
+    control("--instr=on")
+    await measure.timed(server, batch.measured, measure.CONNECTIONS, batch.path)
+    control("--instr=off")
     before = set(written.parent.glob(f"{written.name}.*"))
-    _control(server, "--dump")
+    control("--dump")
     (dump,) = set(written.parent.glob(f"{written.name}.*")) - before
     return total(dump.read_text(errors="replace")) / count
-
-
-def _control(server: Server, what: str) -> None:
-    asked = ["callgrind_control", what, str(server.process.pid)]
-    subprocess.run(asked, check=True, capture_output=True, timeout=60)
 
 
 async def measured(
@@ -90,8 +88,7 @@ async def measured(
     """The counts, and a line for each thing that did not come about."""
     counts: Counts = {kind: {} for kind in kinds}
     missing = []
-    upstream = contestants.start_upstream(folder)
-    try:
+    with contestants.start_upstream(folder) as upstream:
         for contestant in chosen:
             print(f"  {contestant.name}", flush=True)
             written = folder / f"{contestant.name.replace(' ', '-')}.counts"
@@ -102,31 +99,20 @@ async def measured(
             except (Missing, RuntimeError) as error:
                 missing.append(f"{contestant.name}: {error}")
                 continue
-            try:
-                for kind in [k for k in kinds if not contestant.heavy or k in KINDS_HEAVY]:
-                    count = COUNT_HEAVY if contestant.heavy else COUNT
-                    counts[kind][contestant.name] = await of_kind(server, kind, count, written)
-            except (OSError, ValueError, load.LoadError, subprocess.SubprocessError) as error:
-                missing.append(f"{contestant.name}, {kind}: {error}")
-            finally:
-                server.stop()
-    finally:
-        upstream.stop()
+            count = COUNT_HEAVY if contestant.heavy else COUNT
+            with server:
+                try:
+                    for kind in [k for k in kinds if not contestant.heavy or k in KINDS_HEAVY]:
+                        counts[kind][contestant.name] = await of_kind(server, kind, count, written)
+                except (OSError, ValueError, load.LoadError, subprocess.SubprocessError) as error:
+                    missing.append(f"{contestant.name}, {kind}: {error}")
     return counts, missing
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser = machine.options("benchmarks.cost.instructions", __doc__, write=True)
-    parser.add_argument("--only", type=listed, default=list(NAMES), metavar="NAME,…")
-    parser.add_argument("--kinds", type=listed, default=list(KINDS), metavar="KIND,…")
-    options = parser.parse_args(argv)
-    if unknown := [kind for kind in options.kinds if kind not in KINDS]:
-        parser.error(f"unknown kind {unknown[0]!r}; there are {', '.join(KINDS)}")
-    try:
-        chosen = contestants.chosen(options.only)
-    except ValueError as error:
-        parser.error(str(error))
-    options.contestants = [one for one in chosen if one.name in NAMES]
+    options = contestants.choose(parser, argv, KINDS)
+    options.contestants = [one for one in options.contestants if one.name in NAMES]
     return options
 
 
@@ -136,12 +122,11 @@ def main() -> int:
         print("valgrind is missing (on Debian: apt-get install valgrind)", file=sys.stderr)
         return 1
     servers.stop_with_us()
-    command = machine.command("benchmarks.cost.instructions", sys.argv[1:])
     with tempfile.TemporaryDirectory(prefix="bench-instructions-") as name:
-        found = asyncio.run(measured(options.contestants, options.kinds, Path(name)))
-    counts, missing = found
+        kinds = options.kinds or KINDS
+        counts, missing = asyncio.run(measured(options.contestants, kinds, Path(name)))
     about = {"left out": "; ".join(missing)} if missing else {}
-    pages.publish(command, {MARKER: table(counts)}, options.write, about)
+    pages.publish("benchmarks.cost.instructions", {MARKER: table(counts)}, options.write, about)
     return 0
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import cast
 
 import orjson
@@ -76,8 +75,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, source: Iterator[bytes], outcome: Outcome) -> None:
         loop = asyncio.get_running_loop()
-        self.source = source
-        self.outcome = outcome
+        self.source, self.outcome = source, outcome
         self.ended: asyncio.Future[None] = loop.create_future()
         self.first_seen: asyncio.Future[None] = loop.create_future()
 
@@ -148,16 +146,17 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
 
-async def connect(port: int, connection: Callable[[], Connection]) -> Connection:
+async def connect(port: int, source: Iterator[bytes], outcome: Outcome) -> Connection:
     loop = asyncio.get_running_loop()
-    return (await loop.create_connection(connection, "127.0.0.1", port))[1]
+    made = await loop.create_connection(lambda: Connection(source, outcome), "127.0.0.1", port)
+    return made[1]
 
 
 async def drive(port: int, source: Iterator[bytes], connections: int) -> Outcome:
     """Send all requests of `source` over `connections` connections; the first bad one raises."""
     outcome = Outcome()
     started = time.perf_counter()
-    opened = [await connect(port, lambda: Connection(source, outcome)) for _ in range(connections)]
+    opened = [await connect(port, source, outcome) for _ in range(connections)]
     try:
         await asyncio.gather(*(connection.ended for connection in opened))
     finally:
@@ -180,7 +179,7 @@ async def open_streams(
     try:
         async with asyncio.timeout(ramp + seconds):
             for _ in range(streams):
-                opened.append(await connect(port, lambda: Connection(source, outcome)))
+                opened.append(await connect(port, source, outcome))
                 await asyncio.sleep(ramp / streams)
             await asyncio.gather(*(connection.ended for connection in opened))
     except TimeoutError:
@@ -203,6 +202,6 @@ async def hold_streams(port: int, headers: str, count: int, at_once: int = 25) -
         first = len(held)
         for number in range(first, min(first + at_once, count)):
             request = http_request(port, chat_body("hold=1", True, number), headers)
-            held.append(await connect(port, partial(Connection, iter([request]), Outcome())))
+            held.append(await connect(port, iter([request]), Outcome()))
         await asyncio.gather(*(connection.first_seen for connection in held[first:]))
     return held

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from benchmarks.servers import Server
 
 from . import bodies, load, recorded
-from .bodies import LONG, SHORT, MakeBatch
-from .contestants import LITELLM, PROXY, Contestant
+from .bodies import FEW, LONG, MANY, MESSAGES, SHORT, Batch, MakeBatch
+from .contestants import LITELLM, PROXY, TIERS, Contestant
 from .samples import Samples
 
 CONNECTIONS = 16
@@ -29,7 +29,7 @@ FIRST_TEXT_SECONDS = {1: 1.0, 16: 1.5, 100: 3.0}
 
 
 class Kind(NamedTuple):
-    """`label`: what it says. `only`: the servers that it is measured of, all where it is empty."""
+    """`only`: the servers that it is measured of, all where it is empty."""
 
     label: str
     make: Callable[[], MakeBatch]
@@ -51,26 +51,17 @@ REQUESTS: dict[str, Kind] = {
     "plain": Kind(f"plain request, {SHORT} pieces at once", lambda: bodies.plain(SHORT, 0)),
     "paced": Kind(f"… its {SHORT} pieces 1 ms apart", lambda: bodies.plain(SHORT, 1)),
     "stream": Kind(f"… streamed, {SHORT} pieces 1 ms apart", lambda: bodies.plain(SHORT, 1, True)),
-    "call": Kind(
-        f"tool call, {bodies.FEW_TOOLS} tools offered",
-        lambda: bodies.offering(bodies.FEW_TOOLS),
-    ),
-    "tools": Kind(
-        f"tool call, {bodies.MANY_TOOLS} tools offered",
-        lambda: bodies.offering(bodies.MANY_TOOLS),
-    ),
+    "call": Kind(f"tool call, {FEW} tools offered", lambda: bodies.offering(FEW)),
+    "tools": Kind(f"tool call, {MANY} tools offered", lambda: bodies.offering(MANY)),
     "history": Kind("30 KB of history, all new", lambda: bodies.history_of(bodies.HISTORY_BYTES)),
-    "seen": Kind(
-        f"{bodies.MESSAGES} messages, all but 2 seen",
-        lambda: bodies.seen(bodies.MESSAGES, bodies.MESSAGE_BYTES),
-    ),
+    "seen": Kind(f"{MESSAGES} messages, all but 2 seen", lambda: bodies.seen(MESSAGES)),
 }
 if recorded.are_there():
     REQUESTS |= {**_of_agent("claude", recorded.CLAUDE), **_of_agent("codex", recorded.CODEX)}
 # What further pieces of a stream cost: by the name, streams of so many.
 CHUNKS: dict[str, Callable[[int], MakeBatch]] = {
     "chunk": lambda pieces: bodies.plain(pieces, 1, True),
-    "call-chunk": lambda pieces: bodies.offering(bodies.FEW_TOOLS, streamed=pieces),
+    "call-chunk": lambda pieces: bodies.offering(FEW, streamed=pieces),
 }
 FIRST, MEMORY, START = "first", "memory", "start"
 KINDS = (*REQUESTS, *CHUNKS, FIRST, MEMORY, START)
@@ -86,11 +77,14 @@ async def timed(
     return server.cpu_seconds() - before, outcome
 
 
-async def send(
-    server: Server, requests: list[bytes], connections: int, path: str = load.CHAT_PATH
-) -> None:
-    if requests:
-        await timed(server, requests, connections, path)
+async def of_batch(
+    server: Server, batch: Batch, connections: int
+) -> tuple[float, float, load.Outcome]:
+    """CPU seconds a request, the median of the wall seconds, and what came of it."""
+    if batch.prepare:
+        await timed(server, batch.prepare, CONNECTIONS, batch.path)
+    cpu, outcome = await timed(server, batch.measured, connections, batch.path)
+    return cpu / outcome.requests, statistics.median(outcome.took), outcome
 
 
 async def of_requests(server: Server, make: MakeBatch, scale: float) -> tuple[float, float, float]:
@@ -98,25 +92,59 @@ async def of_requests(server: Server, make: MakeBatch, scale: float) -> tuple[fl
 
     Wall: the median of requests one after another; CPU and rate: of CONNECTIONS at once.
     """
-
-    async def of(count: int, connections: int) -> tuple[float, load.Outcome]:
-        batch = make(count)
-        await send(server, batch.prepare, CONNECTIONS, batch.path)
-        return await timed(server, batch.measured, connections, batch.path)
-
-    cpu, alone = await of(LEAST_ALONE, 1)
-    more = int(ALONE * scale / statistics.median(alone.took)) - LEAST_ALONE
+    cpu, wall, _ = await of_batch(server, make(LEAST_ALONE), 1)
+    more = int(ALONE * scale / wall) - LEAST_ALONE
     if more > 0:
-        cpu, alone = await of(min(more, MOST_ALONE), 1)
-    wall = statistics.median(alone.took)
+        cpu, wall, _ = await of_batch(server, make(min(more, MOST_ALONE)), 1)
     # Where the machine is busy with other things, the CPU's time comes late.
-    count = min(
-        int(CROWD * scale / max(cpu / alone.requests, 1e-5)),
-        int(MOST_CROWD_WALL * scale / wall * CONNECTIONS),
-        MOST_CROWD,
-    )
-    cpu, crowd = await of(max(CONNECTIONS, count), CONNECTIONS)
-    return cpu / crowd.requests, wall, crowd.requests / crowd.seconds
+    longest = int(MOST_CROWD_WALL * scale / wall * CONNECTIONS)
+    count = min(int(CROWD * scale / max(cpu, 1e-5)), longest, MOST_CROWD)
+    cpu, _, crowd = await of_batch(server, make(max(CONNECTIONS, count)), CONNECTIONS)
+    return cpu, wall, crowd.requests / crowd.seconds
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What grows, in sizes of one ratio. ``make``: requests of a size."""
+
+    name: str
+    label: str
+    xs: tuple[int, ...]
+    make: Callable[[int], MakeBatch]
+
+    def figure(self, x: int) -> str:
+        return f"grow.{self.name}.{x}"
+
+
+# How the cost grows with what is all new; with the sessions in the store: ``make bench-state``.
+HISTORY = Axis("unseen", "messages of history", (25, 50, 100, 200, 400, 800), bodies.unseen)
+TOOLS = Axis(
+    "new-tools", "tools offered", (5, 10, 20, 40, 80, 160), lambda x: bodies.offering(x, new=True)
+)
+STREAM = Axis(
+    "stream", "pieces of a stream", (10, 40, 160, 640, 2560), lambda x: bodies.plain(x, 1, True)
+)
+AXES = (HISTORY, TOOLS, STREAM)
+GROWTH_SECONDS, GROWTH_CONNECTIONS = 0.3, 8  # of CPU, at scale 1, for a point
+LEAST_GROWTH, MOST_GROWTH = 8, 1000
+STREAM_PIECES = 6000  # of a stream's point, at scale 1, in all its streams
+STREAM_CONNECTIONS, MOST_STREAMS = 4, 200
+WINDOW = 1_000_000  # tokens: no history of these is to be too long for the first tier
+GROWTH_TIERS = {name: {**tier, "context_window": WINDOW} for name, tier in TIERS.items()}
+
+
+async def of_point(server: Server, axis: Axis, x: int, scale: float) -> float:
+    """CPU seconds a request."""
+    make = axis.make(x)
+    if axis is STREAM:
+        count = max(STREAM_CONNECTIONS, int(STREAM_PIECES * scale / x))
+        batch = make(min(count, MOST_STREAMS))
+        return (await of_batch(server, batch, STREAM_CONNECTIONS))[0]
+    first, *_ = await of_batch(server, make(LEAST_GROWTH), GROWTH_CONNECTIONS)
+    count = int(GROWTH_SECONDS * scale / max(first, 1e-5))
+    if count <= LEAST_GROWTH:
+        return first
+    return (await of_batch(server, make(min(count, MOST_GROWTH)), GROWTH_CONNECTIONS))[0]
 
 
 @dataclass(frozen=True)
@@ -140,8 +168,13 @@ class Round:
         make = CHUNKS[kind]
         short, _wall, _rate = await of_requests(server, make(SHORT), self.scale)
         count = STREAMS_LONG_HEAVY if contestant.heavy else STREAMS_LONG
-        cpu, outcome = await timed(server, make(LONG)(count).measured, LONG_CONNECTIONS)
-        self.add(server, f"cpu.{kind}", (cpu / outcome.requests - short) / (LONG - SHORT))
+        cpu, *_ = await of_batch(server, make(LONG)(count), LONG_CONNECTIONS)
+        self.add(server, f"cpu.{kind}", (cpu - short) / (LONG - SHORT))
+
+    async def growth(self, server: Server, axis: Axis) -> None:
+        """Take each point once, in one direction or the other."""
+        for x in axis.xs if self.turn % 2 else axis.xs[::-1]:
+            self.add(server, axis.figure(x), await of_point(server, axis, x, self.scale))
 
     async def first_text(self, server: Server, streams: int) -> None:
         """How long the first text takes while so many streams share TOKENS_A_SECOND.
@@ -190,5 +223,5 @@ async def warm_up(server: Server, seconds: float, least: int = 0) -> None:
     for stream in (False, True):
         until, sent = time.monotonic() + seconds / 2, 0
         while time.monotonic() < until or sent < least:
-            await send(server, bodies.plain(SHORT, 0, stream)(16).measured, 4)
+            await timed(server, bodies.plain(SHORT, 0, stream)(16).measured, 4)
             sent += 16

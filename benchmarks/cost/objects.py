@@ -18,7 +18,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, Final
 
-import orjson
+import httpx
 
 from mlx_stack_proxy import log
 from mlx_stack_proxy.engine.headers import RawHeaders
@@ -107,41 +107,21 @@ def _is_ours(kind: type) -> bool:
 
 async def counted(body: dict[str, Any]) -> Counter[str]:
     """Return the objects of an exchange by class. ``body``: of the request, beside its message."""
-    settings = from_mapping({"state": {"backend": "memory"}})
     upstream = Answering()
-    services = build_services(settings, upstream=upstream)
-    app = build_app(services)
+    services = build_services(from_mapping({"state": {"backend": "memory"}}), upstream=upstream)
+    transport = httpx.ASGITransport(build_app(services))
+    asked = {"model": "fast", "messages": [{"role": "user", "content": "Hello"}], **body}
     made = Made()
-    async with opened(services):
+    async with (
+        opened(services),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:4100") as client,
+    ):
         for number in range(WARM + 1):
             if number == WARM:
                 upstream.at_first = made.end
                 made.begin()
-            await _ask(app, body)
+            (await client.post("/v1/chat/completions", json=asked)).raise_for_status()
     return made.by_class()
-
-
-async def _ask(app: Any, body: dict[str, Any]) -> None:
-    asked = {"model": "fast", "messages": [{"role": "user", "content": "Hello"}], **body}
-    content = orjson.dumps(asked)
-    messages = [{"type": "http.request", "body": content, "more_body": False}]
-
-    async def receive() -> Any:
-        return messages.pop() if messages else await asyncio.Event().wait()
-
-    async def send(message: Any) -> None:
-        if message["type"] == "http.response.start" and message["status"] != 200:
-            raise RuntimeError(message)
-
-    headers = [(b"content-type", b"application/json"), (b"host", b"127.0.0.1:4100")]
-    headers.append((b"content-length", b"%d" % len(content)))
-    path = "/v1/chat/completions"
-    scope = {
-        **{"type": "http", "method": "POST", "path": path, "raw_path": path.encode()},
-        **{"headers": headers, "query_string": b"", "client": ("127.0.0.1", 1)},
-        **{"server": ("127.0.0.1", 4100), "scheme": "http", "http_version": "1.1"},
-    }
-    await app(scope, receive, send)
 
 
 def main() -> None:

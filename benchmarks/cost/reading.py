@@ -14,11 +14,12 @@ import gc
 import random
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import orjson
 
+from benchmarks.came import call as made
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
@@ -43,9 +44,7 @@ def words(count: int = CHUNKS) -> list[str]:
 
 
 def frame(delta: Json, finish: str | None = None, **more: Any) -> bytes:
-    choice: Json = {"index": 0, "delta": delta}
-    if finish:
-        choice["finish_reason"] = finish
+    choice: Json = {"index": 0, "delta": delta} | ({"finish_reason": finish} if finish else {})
     payload = {**TOP, "object": "chat.completion.chunk", "choices": [choice], **more}
     return b"data: " + orjson.dumps(payload) + b"\n\n"
 
@@ -57,8 +56,7 @@ def piece(arguments: str) -> bytes:
 
 def call(pieces: int = CHUNKS, size: int = 10) -> Iterator[bytes]:
     """``size``: the most characters of a piece."""
-    function = {"name": "write_file", "arguments": ""}
-    begun = {"index": 0, "id": "call_1", "type": "function", "function": function}
+    begun = made("call_1", "write_file", "", index=0)
     yield frame({"role": "assistant", "content": None, "tool_calls": [begun]})
     yield piece('{"path": "a.txt", "content": "')
     yield from (piece(word[:size]) for word in words(pieces))
@@ -67,6 +65,10 @@ def call(pieces: int = CHUNKS, size: int = 10) -> Iterator[bytes]:
 
 def usage(count: int) -> Json:
     return {**USAGE, "completion_tokens": count, "total_tokens": USAGE["prompt_tokens"] + count}
+
+
+def obfuscation() -> str:
+    return "".join(_source.choices("aX9bQ", k=9))
 
 
 # The frames of each row, and its goal
@@ -78,17 +80,11 @@ ROWS: dict[str, tuple[list[bytes], int]] = {
         [frame({"content": word}, usage=usage(at)) for at, word in enumerate(words(), 1)],
         20,
     ),
-    "obfuscation": (
-        [
-            frame({"content": w}, obfuscation="".join(_source.choices("aX9bQ", k=9)))
-            for w in words()
-        ],
-        20,
-    ),
+    "obfuscation": ([frame({"content": w}, obfuscation=obfuscation()) for w in words()], 20),
 }
 
 
-def fed(frames: list[bytes] | Iterator[bytes]) -> Attempt:
+def fed(frames: Iterable[bytes]) -> Attempt:
     asked = client_request(tools=[WRITE], max_tokens=MOST)
     one = attempt(exchange(asked, tiers=("fast",)), stages=STAGES)
     one.on_request()

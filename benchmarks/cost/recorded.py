@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -30,22 +29,18 @@ FILLING = " The quick brown fox jumps over the lazy dog."
 _names = itertools.count()  # no two sessions of a run have the same
 
 
-@dataclass(frozen=True)
-class Agent:
-    """`first`, `second`: the names of its first two turns."""
+class Agent(NamedTuple):
+    """`recorded`: the names of its turns begin with it."""
 
     title: str
     dialect: Dialect
     path: str
-    first: str
-    second: str
+    recorded: str
 
 
-CLAUDE = Agent(
-    *("Claude Code", MESSAGES, "/v1/messages"),
-    *("claude-code-01-first", "claude-code-02-tool-result"),
-)
-CODEX = Agent("Codex", RESPONSES, "/v1/responses", "codex-01-first", "codex-02-tool-result")
+CLAUDE = Agent("Claude Code", MESSAGES, "/v1/messages", "claude-code")
+CODEX = Agent("Codex", RESPONSES, "/v1/responses", "codex")
+FIRST, SECOND = "01-first", "02-tool-result"
 
 
 def are_there() -> bool:
@@ -56,7 +51,7 @@ def first(agent: Agent) -> MakeBatch:
     """Each request is a session's first."""
 
     def make(count: int) -> Batch:
-        whole = [_body(agent, agent.first, next(_names)) for _ in range(count)]
+        whole = [_body(agent, FIRST, next(_names)) for _ in range(count)]
         return Batch(whole, path=agent.path)
 
     return make
@@ -68,7 +63,7 @@ def as_chat(agent: Agent) -> MakeBatch:
     def make(count: int) -> Batch:
         found = []
         for _ in range(count):
-            body = orjson.loads(_body(agent, agent.first, next(_names)))
+            body = orjson.loads(_body(agent, FIRST, next(_names)))
             chat = agent.dialect.to_chat(body, {}).body
             found.append(orjson.dumps({**chat, "metadata": body["metadata"]}))
         return Batch(found)
@@ -81,18 +76,15 @@ def second(agent: Agent) -> MakeBatch:
 
     def make(count: int) -> Batch:
         names = [next(_names) for _ in range(min(count, SESSIONS))]
-        few = [_body(agent, agent.second, name) for name in names]
-        return Batch(
-            [few[number % len(few)] for number in range(count)],
-            [_body(agent, agent.first, name) for name in names],
-            agent.path,
-        )
+        few = [_body(agent, SECOND, name) for name in names]
+        measured = [few[number % len(few)] for number in range(count)]
+        return Batch(measured, [_body(agent, FIRST, name) for name in names], agent.path)
 
     return make
 
 
-def _body(agent: Agent, recorded: str, number: int) -> bytes:
-    raw = json.loads((FOLDER / f"{recorded}.json").read_bytes())["body"]
+def _body(agent: Agent, turn: str, number: int) -> bytes:
+    raw = json.loads((FOLDER / f"{agent.recorded}-{turn}.json").read_bytes())["body"]
     body: Json = _filled(raw)
     body["model"] = "fast"
     body["metadata"] = {"session_id": f"00000000-0000-4000-8000-{number:012}"}

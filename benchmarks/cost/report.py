@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks import pages
 
-from . import goals, growth
+from . import goals
 from .bodies import LONG, SHORT
 from .contestants import HTTPX, PROXY, STREAM_LIMIT
 from .goals import UPSTREAM
-from .measure import CONNECTIONS, FIRST_TEXT_SECONDS, REQUESTS
-from .samples import Samples, Spread
+from .measure import AXES, CONNECTIONS, FIRST_TEXT_SECONDS, REQUESTS, WINDOW
+from .samples import Samples, Spread, spread_of
 
 MARKER = "cost"  # in the documents
 NOTHING = "–"
-SETTINGS = f"all defaults, but max_concurrency {STREAM_LIMIT}; {growth.SETTINGS_SAID}"
+SETTINGS = (
+    f"all defaults, but max_concurrency {STREAM_LIMIT}; for the growth: context_window {WINDOW:,}"
+)
+# Figures with their labels, and by what they are multiplied
+COST = {
+    **{f"cpu.{kind}": (f"{one.label} (ms)", 1e3) for kind, one in REQUESTS.items()},
+    "cpu.chunk": (f"a streamed chunk ({SHORT} to {LONG}) (µs)", 1e6),
+    "cpu.call-chunk": (f"… of a tool call ({SHORT} to {LONG}) (µs)", 1e6),
+}
+WALL = {
+    **{f"wall.{kind}": (f"{one.label} (ms)", 1e3) for kind, one in REQUESTS.items()},
+    "rate.plain": (f"plain requests/s, {CONNECTIONS} connections", 1),
+}
+PROCESS = {
+    "rss.idle": ("RSS, idle (MB)", 1e-6),
+    "rss.more": ("more with 1,000 streams open (MB)", 1e-6),
+    "start.wall": ("start-up, until it answers (s)", 1),
+    "start.cpu": ("… CPU of that (s)", 1),
+}
 
 
 def number(value: float) -> str:
@@ -43,59 +61,49 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return pages.table(head, kept) if kept else ""
 
 
-def with_ratio(samples: Samples, server: str, figure: str, factor: float) -> str:
-    """The median, and its ratio to the yardstick with its range; the yardstick's own range."""
-    found = samples.spread(server, figure)
-    if found is None or server == HTTPX:
-        return spread(found, factor)
-    ratios = samples.ratios(server, HTTPX, figure)
-    beside = f" · {spread(Spread.of(ratios))} ×" if ratios else ""
-    return number(found.middle * factor) + beside
-
-
 def cost_table(
-    samples: Samples, names: Sequence[str], title: str, what: str, others: dict[str, str]
+    samples: Samples, names: Sequence[str], title: str, figures: Mapping[str, tuple[str, float]]
 ) -> str:
-    """`what`: ``cpu`` or ``wall`` of requests. `others`: figures beside them, with their labels."""
-    wanted = [(f"{what}.{kind}", f"{one.label} (ms)", 1e3) for kind, one in REQUESTS.items()]
-    wanted += [(key, label, 1e6 if key.startswith("cpu") else 1) for key, label in others.items()]
-    rows = [
-        [label, *(with_ratio(samples, name, figure, factor) for name in names)]
-        for figure, label, factor in wanted
-    ]
+    """The medians, and the ratios to the yardstick with their range; the yardstick's own range."""
+
+    def cell(name: str, figure: str, factor: float) -> str:
+        found = samples.spread(name, figure)
+        if found is None or name == HTTPX:
+            return spread(found, factor)
+        ratios = samples.ratios(name, HTTPX, figure)
+        beside = f" · {spread(spread_of(ratios))} ×" if ratios else ""
+        return number(found.middle * factor) + beside
+
+    rows = (
+        [label, *(cell(name, figure, factor) for name in names)]
+        for figure, (label, factor) in figures.items()
+    )
     return table([title, *names], rows)
 
 
-CHUNKS = {
-    "cpu.chunk": f"a streamed chunk ({SHORT} to {LONG}) (µs)",
-    "cpu.call-chunk": f"… of a tool call ({SHORT} to {LONG}) (µs)",
-}
-RATE = {"rate.plain": f"plain requests/s, {CONNECTIONS} connections"}
-
-
 def first_text_table(samples: Samples, names: Sequence[str]) -> str:
+    """What is added to the upstream's own: of all rounds together, with the rounds' own range."""
+
+    def cell(name: str, figure: str, part: float, alone: float | None) -> str:
+        mine = samples.pooled(name, figure, part)
+        if mine is None or alone is None:
+            return NOTHING
+        rounds = samples.added(name, UPSTREAM, figure, part)
+        text = number((mine - alone) * 1e3)
+        if len(rounds) > 1:
+            text += f" ({number(min(rounds) * 1e3)}–{number(max(rounds) * 1e3)})"
+        waiting = any(samples.values(name, figure.replace("first", "unanswered")))
+        return f"≥ {text}" if waiting else text
+
     rows = []
     for streams in FIRST_TEXT_SECONDS:
         for part in (0.5, 0.99):
-            alone = samples.pooled(UPSTREAM, f"first.{streams}", part)
+            figure = f"first.{streams}"
+            alone = samples.pooled(UPSTREAM, figure, part)
             row = [f"p{part * 100:.0f}, {streams} stream{'s' * (streams > 1)}"]
             row.append(NOTHING if alone is None else number(alone * 1e3))
-            rows.append([*row, *(_added(samples, name, streams, part) for name in names)])
+            rows.append([*row, *(cell(name, figure, part, alone) for name in names)])
     return table(["first text added (ms)", "upstream alone", *names], rows)
-
-
-def _added(samples: Samples, name: str, streams: int, part: float) -> str:
-    """Of all rounds together, with the rounds' own range."""
-    figure = f"first.{streams}"
-    mine, alone = samples.pooled(name, figure, part), samples.pooled(UPSTREAM, figure, part)
-    if mine is None or alone is None:
-        return NOTHING
-    rounds = samples.added(name, UPSTREAM, figure, part)
-    text = number((mine - alone) * 1e3)
-    if len(rounds) > 1:
-        text += f" ({number(min(rounds) * 1e3)}–{number(max(rounds) * 1e3)})"
-    waiting = any(samples.values(name, f"unanswered.{streams}"))
-    return f"≥ {text}" if waiting else text
 
 
 def process_table(samples: Samples, names: Sequence[str], open_streams: dict[str, int]) -> str:
@@ -105,45 +113,38 @@ def process_table(samples: Samples, names: Sequence[str], open_streams: dict[str
         fewer = figure == "rss.more" and said != NOTHING and streams != 1000
         return f"{said} with {streams}" if fewer else said
 
-    wanted = (
-        ("RSS, idle (MB)", "rss.idle", 1e-6),
-        ("more with 1,000 streams open (MB)", "rss.more", 1e-6),
-        ("start-up, until it answers (s)", "start.wall", 1),
-        ("… CPU of that (s)", "start.cpu", 1),
+    rows = (
+        [label, *(cell(name, figure, factor) for name in names)]
+        for figure, (label, factor) in PROCESS.items()
     )
-    rows = [[label, *(cell(name, figure, by) for name in names)] for label, figure, by in wanted]
     return table(["memory and start", *names], rows)
-
-
-def growth_table(samples: Samples) -> str:
-    rows = [
-        [f"{x:,} {axis.label}", spread(samples.spread(PROXY, axis.figure(x)), 1e3)]
-        for axis in growth.AXES
-        for x in axis.xs
-    ]
-    return table(["CPU a request (ms)", PROXY], rows)
 
 
 def goals_table(samples: Samples) -> str:
     rows = []
     for goal in goals.judge(samples):
-        limit = f"{'<' if goal.strict else '≤'} {number(goal.limit)} {goal.unit}".strip()
-        rows.append([goal.text, f"{spread(goal.spread)} {goal.unit}".strip(), limit, goal.verdict])
+        limit = f"{'<' if goal.strict else '≤'} {number(goal.limit)} {goal.unit}"
+        rows.append([goal.text, f"{spread(goal.spread)} {goal.unit}", limit, goal.verdict])
     return table(["", "measured", "goal", ""], rows)
 
 
 def whole(samples: Samples, names: Sequence[str], open_streams: dict[str, int]) -> str:
     """All tables that have anything."""
     first = [name for name in names if samples.pooled(name, "first.1", 0.5) is not None]
+    grown = [
+        [f"{x:,} {axis.label}", spread(samples.spread(PROXY, axis.figure(x)), 1e3)]
+        for axis in AXES
+        for x in axis.xs
+    ]
     parts = {
         "Against the goals": [goals_table(samples)],
         f"Cost, and × the {HTTPX} in the same round": [
-            cost_table(samples, names, "CPU", "cpu", CHUNKS),
-            cost_table(samples, names, "wall, one request at a time", "wall", RATE),
+            cost_table(samples, names, "CPU", COST),
+            cost_table(samples, names, "wall, one request at a time", WALL),
         ],
         "First text": [first_text_table(samples, first)],
         "Memory and start": [process_table(samples, names, open_streams)],
-        "Growth": [growth_table(samples)],
+        "Growth": [table(["CPU a request (ms)", PROXY], grown)],
     }
     full = {title: list(filter(None, tables)) for title, tables in parts.items()}
     return "\n\n".join("\n\n".join([f"### {k}", *tables]) for k, tables in full.items() if tables)

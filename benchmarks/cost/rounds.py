@@ -8,7 +8,7 @@ import re
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,7 +38,6 @@ class Bench:
     folder: Path
     contestants: list[Contestant]
     kinds: frozenset[str]
-    say: Callable[[str], None]
     until: float  # time.monotonic(); nothing is begun after it
     samples: Samples = field(default_factory=Samples)
     notes: list[str] = field(default_factory=list)
@@ -51,10 +50,8 @@ class Bench:
             running: list[tuple[Contestant, Server]] = []
             for contestant in self.contestants:
                 server = staying.get(contestant.name)
-                if server is None and not contestant.stays:
-                    server = self.start(contestant, turn)
-                    if server is not None:
-                        stack.callback(server.stop)
+                if not contestant.stays and (server := self.start(contestant, turn)):
+                    stack.enter_context(server)
                 if server is not None:
                     running.append((contestant, server))
             if turn % 2 == 0:
@@ -67,8 +64,12 @@ class Bench:
             for contestant, server in running:
                 if contestant.name in (PROXY, FRAME):
                     self.look_for_unexpected(server)
-        if MEMORY in self.kinds and turn == 0:
-            await self._memory_of_fresh_ones()
+        for contestant in self.contestants if MEMORY in self.kinds and turn == 0 else ():
+            # A server that has been measured has grown, and may be busy with what was left.
+            if not contestant.stays and (fresh := self.start(contestant, 0)):
+                with fresh:
+                    await self.guard(fresh, "warm-up", measure.warm_up(fresh, WARM_UP))
+                    await self.memory(contestant, fresh)
 
     def start(self, contestant: Contestant, turn: int) -> Server | None:
         """None, with a note, for what can't be started; it is not tried again."""
@@ -86,17 +87,6 @@ class Bench:
             self.samples.add(turn, contestant.name, "start.wall", server.ready_after)
             self.samples.add(turn, contestant.name, "start.cpu", server.cpu_seconds())
         return server
-
-    async def _memory_of_fresh_ones(self) -> None:
-        """A server that has been measured has grown, and may be busy with what was left."""
-        for contestant in self.contestants:
-            server = None if contestant.stays else self.start(contestant, 0)
-            if server is not None:
-                try:
-                    await self.guard(server, "warm-up", measure.warm_up(server, WARM_UP))
-                    await self.memory(contestant, server)
-                finally:
-                    server.stop()
 
     async def memory(self, contestant: Contestant, server: Server) -> None:
         taking = Round(0, self.samples, 1.0).memory(server, contestant.open_streams)
@@ -145,7 +135,7 @@ class Bench:
 
     def note(self, line: str) -> None:
         self.notes.append(line)
-        self.say(f"  {line}")
+        print(f"  {line}", flush=True)
 
 
 @dataclass

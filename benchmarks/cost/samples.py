@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Spread:
+class Spread(NamedTuple):
     """The middle of some values and their range."""
 
     middle: float
@@ -17,42 +16,47 @@ class Spread:
     high: float
     count: int
 
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        return cls(statistics.median(values), min(values), max(values), len(values))
+
+def spread_of(values: Sequence[float]) -> Spread:
+    return Spread(statistics.median(values), min(values), max(values), len(values))
 
 
 class Samples:
-    """Values by figure, server and round: what belongs to one round was measured side by side."""
+    """Values by figure, server and round: what belongs to one round was measured side by side.
+
+    ``pools``: many values of one round, of which percentiles are made.
+    """
 
     def __init__(self) -> None:
-        self._values: dict[str, dict[str, dict[int, float]]] = {}
-        self._pools: dict[str, dict[str, dict[int, list[float]]]] = {}
+        self.figures: dict[str, dict[str, dict[int, float]]] = {}
+        self.pools: dict[str, dict[str, dict[int, list[float]]]] = {}
 
     def add(self, turn: int, server: str, figure: str, value: float) -> None:
-        self._values.setdefault(figure, {}).setdefault(server, {})[turn] = value
+        self.figures.setdefault(figure, {}).setdefault(server, {})[turn] = value
 
     def add_pool(self, turn: int, server: str, figure: str, values: Sequence[float]) -> None:
-        """Many values of one round, of which percentiles are to be made."""
-        self._pools.setdefault(figure, {}).setdefault(server, {})[turn] = list(values)
+        self.pools.setdefault(figure, {}).setdefault(server, {})[turn] = list(values)
 
     def has(self, server: str) -> bool:
         """Whether anything was measured of it."""
-        return any(server in servers for servers in self._values.values())
+        return any(server in servers for servers in self.figures.values())
 
     def by_round(self, server: str, figure: str) -> dict[int, float]:
-        return self._values.get(figure, {}).get(server, {})
+        return self.figures.get(figure, {}).get(server, {})
 
     def values(self, server: str, figure: str) -> list[float]:
         return list(self.by_round(server, figure).values())
 
     def spread(self, server: str, figure: str) -> Spread | None:
         values = self.values(server, figure)
-        return Spread.of(values) if values else None
+        return spread_of(values) if values else None
 
-    def ratios(self, server: str, yardstick: str, figure: str) -> list[float]:
-        """Round by round, so that noise common to a round falls out."""
-        mine, theirs = self.by_round(server, figure), self.by_round(yardstick, figure)
+    def ratios(self, server: str, yardstick: str, figure: str, beside: str = "") -> list[float]:
+        """Round by round, so that noise common to a round falls out.
+
+        ``beside``: the figure of the yardstick, where it is another.
+        """
+        mine, theirs = self.by_round(server, figure), self.by_round(yardstick, beside or figure)
         return [mine[turn] / theirs[turn] for turn in mine if theirs.get(turn, 0) > 0]
 
     def differences(self, server: str, figure: str, base: str) -> list[float]:
@@ -62,8 +66,7 @@ class Samples:
 
     def added(self, server: str, base: str, figure: str, part: float) -> list[float]:
         """A percentile of one server less that of another, round by round."""
-        pools = self._pools.get(figure, {})
-        mine, theirs = pools.get(server, {}), pools.get(base, {})
+        mine, theirs = self._pool(server, figure), self._pool(base, figure)
         return [
             percentile(mine[turn], part) - percentile(theirs[turn], part)
             for turn in mine
@@ -72,12 +75,11 @@ class Samples:
 
     def pooled(self, server: str, figure: str, part: float) -> float | None:
         """A percentile of the values of all rounds together."""
-        rounds = self._pools.get(figure, {}).get(server, {})
-        values = [value for one in rounds.values() for value in one]
+        values = [value for one in self._pool(server, figure).values() for value in one]
         return percentile(values, part) if values else None
 
-    def as_json(self) -> dict[str, object]:
-        return {"figures": self._values, "pools": self._pools}
+    def _pool(self, server: str, figure: str) -> dict[int, list[float]]:
+        return self.pools.get(figure, {}).get(server, {})
 
 
 def percentile(values: Sequence[float], part: float) -> float:

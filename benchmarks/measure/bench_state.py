@@ -149,8 +149,9 @@ def main() -> int:
     options = parser.parse_args()
     about = {"rounds": f"{ROUNDS} of {EXCHANGES} exchanges a row"}
     found = uvloop.run(tables(options.sessions))
-    command = machine.command("benchmarks.measure.bench_state", sys.argv[1:])
-    pages.publish(command, {MARKER: "\n\n".join(found)}, options.write, about)
+    pages.publish(
+        "benchmarks.measure.bench_state", {MARKER: "\n\n".join(found)}, options.write, about
+    )
     return 0
 
 

@@ -18,20 +18,21 @@ import asyncio
 import json
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import httpx
 
 from benchmarks import machine, pages, servers
-from benchmarks.records import PROXIED, ROOT, Results, fingerprint
+from benchmarks.records import PROXIED, Json, Results, fingerprint
 
-from . import agent, client, models, report, stack
+from . import agent, models, report, stack
 from .models import Model
 from .questions import questions, verdict
 from .stack import Way
-from .tasks import TASKS, Json
+from .tasks import TASKS
 
 Doer = Callable[[Way, int], Awaitable[Json | None]]
 SEED = 7
@@ -40,64 +41,27 @@ _TASK_SECONDS = 1_200.0
 TOOLCALLBENCH_TASKS = 20
 # What decides about a result: after a change of it, older ones are of something else.
 _OURS = [
-    *(f"benchmarks/real_models/{name}.py" for name in ("agent", "client", "llama_server")),
-    *(f"benchmarks/real_models/{name}.py" for name in ("questions", "stack", "tasks")),
-    *("benchmarks/real_models/toolcallbench_task.py", "benchmarks/came.py"),
+    *(f"benchmarks/real_models/{name}.py" for name in ("agent", "llama_server", "questions")),
+    *(f"benchmarks/real_models/{name}.py" for name in ("stack", "tasks", "toolcallbench_task")),
+    "benchmarks/came.py",
 ]
 
 
-class Benchmark:
-    """``args``: as the command line has them."""
+@dataclass(frozen=True)
+class Run:
+    """``titles``: of the ways to ask, by name. ``counts``: how many of each kind are asked for."""
 
-    def __init__(self, args: argparse.Namespace, chosen: Sequence[Model]) -> None:
-        self._args = args
-        self._models = chosen
-        self._results = Results(args.folder / "results.jsonl")
-        self.titles = stack.titles(chosen)
-        self._codes = {way: self._code(way) for way in self.titles}
-        self.counts = {
-            "single": min(args.questions, len(questions())),
-            "agent": min(args.tasks, len(TASKS)),
-            "toolcallbench": min(args.tasks, TOOLCALLBENCH_TASKS),
-        }
+    titles: Mapping[str, str]
+    counts: Mapping[str, int]
+    keys: Mapping[tuple[str, str], Json]  # by kind and way
+    results: Results
 
     def rows(self, kind: str) -> dict[str, dict[int, Json]]:
         """Return what is there of one kind: for each way, the results by number."""
         count = self.counts[kind]
-        return {way: self._results.first(self._key(kind, way), count) for way in self.titles}
+        return {way: self.results.first(self.keys[kind, way], count) for way in self.titles}
 
-    async def run(self, python: Path) -> None:
-        """Do what is missing, until the time is over."""
-        deadline = time.monotonic() + self._args.minutes * 60
-        wanted = [kind for kind in self.counts if self._missing(kind)]
-        if not wanted:
-            return
-        folder = self._args.folder / "run"
-        async with (
-            stack.running(self._models, python, folder, self._args.threads) as ways,
-            httpx.AsyncClient(timeout=client.SECONDS) as http,
-        ):
-            doers: dict[str, Doer] = {
-                "single": partial(_question, http),
-                "agent": partial(_task, http),
-                "toolcallbench": partial(_toolcallbench, python),
-            }
-            for position, kind in enumerate(wanted):
-                left = deadline - time.monotonic()
-                until = time.monotonic() + left / (len(wanted) - position)  # of what is left
-                for number, way in self._missing(kind):
-                    if time.monotonic() > until:
-                        break
-                    row = await doers[kind](ways[way], number)
-                    if row is None:
-                        _say(f"{kind} {number}, {way}: could not be run")
-                    else:
-                        end = "done" if row.get("done") else f"not done, {row.get('end')}"
-                        said = row.get("verdict") or end
-                        _say(f"{kind} {number}, {way}: {said}, {row['seconds']:.0f} s")
-                        self._results.add(self._key(kind, way), number, row)
-
-    def _missing(self, kind: str) -> list[tuple[int, str]]:
+    def missing(self, kind: str) -> list[tuple[int, str]]:
         """The numbers and ways that have no result yet; all ways of a number one after another."""
         rows = self.rows(kind)
         return [
@@ -107,25 +71,57 @@ class Benchmark:
             if number not in rows[way] and not (kind == "toolcallbench" and way == "proxy:all")
         ]
 
-    def _key(self, kind: str, way: str) -> Json:
-        return {"kind": kind, "way": way, "code": self._codes[way]}
 
-    def _code(self, way: str) -> str:
-        """A hash of the models, of what asks them, and of the proxy where it does."""
+def of_options(args: argparse.Namespace, chosen: Sequence[Model]) -> Run:
+    titles = stack.titles(chosen)
+    counts = {
+        "single": min(args.questions, len(questions())),
+        "agent": min(args.tasks, len(TASKS)),
+        "toolcallbench": min(args.tasks, TOOLCALLBENCH_TASKS),
+    }
+    keys = {}
+    for way in titles:
         patterns = _OURS if way.startswith("direct") else [*_OURS, *PROXIED]
-        return fingerprint([*(model.path.name for model in self._models), way], patterns)
+        code = fingerprint([*(model.path.name for model in chosen), way], patterns)
+        keys |= {(kind, way): {"kind": kind, "way": way, "code": code} for kind in counts}
+    return Run(titles, counts, keys, Results(args.folder / "results.jsonl"))
+
+
+async def do(args: argparse.Namespace, run: Run, chosen: Sequence[Model], python: Path) -> None:
+    """Do what is missing, until the time is over."""
+    deadline = time.monotonic() + args.minutes * 60
+    wanted = [kind for kind in run.counts if run.missing(kind)]
+    if not wanted:
+        return
+    async with (
+        stack.running(chosen, python, args.folder / "run", args.threads) as ways,
+        httpx.AsyncClient(timeout=agent.ASK_SECONDS) as http,
+    ):
+        doers: dict[str, Doer] = {
+            "single": partial(_question, http),
+            "agent": partial(_task, http),
+            "toolcallbench": partial(_toolcallbench, python),
+        }
+        for position, kind in enumerate(wanted):
+            left = deadline - time.monotonic()
+            until = time.monotonic() + left / (len(wanted) - position)  # of what is left
+            for number, way in run.missing(kind):
+                if time.monotonic() > until:
+                    break
+                row = await doers[kind](ways[way], number)
+                if row is None:
+                    _say(f"{kind} {number}, {way}: could not be run")
+                    continue
+                end = "done" if row.get("done") else f"not done, {row.get('end')}"
+                said = row.get("verdict") or end
+                _say(f"{kind} {number}, {way}: {said}, {row['seconds']:.0f} s")
+                run.results.add(run.keys[kind, way], number, row)
 
 
 async def _question(http: httpx.AsyncClient, way: Way, number: int) -> Json:
-    question = questions()[number]
-    reply = await client.ask(
-        http,
-        way,
-        f"question-{number}-{time.time()}",
-        SEED + number,
-        messages=question.messages,
-        tools=question.tools,
-    )
+    question, session = questions()[number], f"question-{number}-{time.time()}"
+    asked = {"messages": question.messages, "tools": question.tools}
+    reply = await agent.ask(http, way, session, SEED + number, **asked)
     about = {"name": question.name, "category": question.kind}
     return {**about, **reply, "verdict": verdict(question, reply)}
 
@@ -161,7 +157,7 @@ def _say(text: str) -> None:
 
 
 def arguments(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = machine.options("benchmarks.real_models", __doc__, write=True)
+    parser = machine.options("benchmarks.real_models", __doc__, write=True, results="real-models")
     parser.add_argument(
         "--model",
         action="append",
@@ -172,8 +168,6 @@ def arguments(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--tasks", type=int, default=20, help="agent tasks, and ToolCallBench's")
     parser.add_argument("--minutes", type=float, default=240, help="end after so long")
     parser.add_argument("--threads", type=int, default=1, help="of each model server")
-    parser.add_argument("--report", action="store_true", help="only print what is there")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "real-models")
     args = parser.parse_args(argv)
     if args.quick:
         args.questions, args.tasks = 10, 4
@@ -186,18 +180,16 @@ def main() -> int:
     chosen = models.given(args.model) if args.model else models.packaged(args.folder)
     if not questions():
         _say("no single questions: they need ../shared/corpora/trajectories")
-    benchmark = Benchmark(args, chosen)
-
+    run = of_options(args, chosen)
     if not args.report:
         if not args.model:
             models.fetch(args.folder, chosen)
-        if not servers.until_interrupted(benchmark.run(models.environment(args.folder))):
+        if not servers.until_interrupted(do(args, run, chosen, models.environment(args.folder))):
             return 130
-    kinds = {kind: benchmark.rows(kind) for kind in benchmark.counts}
-    command = machine.command("benchmarks.real_models", sys.argv[1:])
-    tables = {report.MARKER: report.whole(kinds, benchmark.titles)}
-    short = {report.MARKER_SHORT: report.short(kinds["single"], benchmark.titles)}
-    pages.publish(command, tables, args.write, plain=short)
+    kinds = {kind: run.rows(kind) for kind in run.counts}
+    tables = {report.MARKER: report.whole(kinds, run.titles)}
+    short = {report.MARKER_SHORT: report.short(kinds["single"], run.titles)}
+    pages.publish("benchmarks.real_models", tables, args.write, plain=short)
     return 0
 
 

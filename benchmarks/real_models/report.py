@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 from benchmarks import pages
 from benchmarks.intervals import wilson
+from benchmarks.records import Json
 
-Json = dict[str, Any]
 Rows = Mapping[str, Mapping[int, Json]]  # for each way, the results by number
 MARKER, MARKER_SHORT = "real-models", "real-models-short"
 _VALID = ("right", "wrong", "needless")

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-Json = dict[str, Any]
+from benchmarks.records import Json
+from tests.tool_validation.calls import parameters
+
 SYSTEM = (
     "You are a coding agent working in a project folder. Use the tools to do the task. When it is "
     "done, answer in one short sentence."
@@ -40,13 +41,14 @@ _FORBIDDEN = (
 _COMMAND_SECONDS = 20
 
 
-def _tool(name: str, description: str, **parameters: str) -> Json:
-    properties = {key: {"type": "string", "description": text} for key, text in parameters.items()}
-    schema = {"type": "object", "properties": properties, "required": list(parameters)}
+def _tool(name: str, description: str, **texts: str) -> Json:
+    properties = {key: {"type": "string", "description": text} for key, text in texts.items()}
+    schema = parameters(*texts, **properties)
     function = {"name": name, "description": description, "parameters": schema}
     return {"type": "function", "function": function}
 
 
+_RUN = "Run a shell command in the project folder and return its output."
 TOOLS = [
     _tool("list_dir", "List the entries of a directory.", path='directory, "." is the project'),
     _tool("read_file", "Return the text of a file.", path="file to read"),
@@ -56,11 +58,7 @@ TOOLS = [
         path="file to write",
         content="the whole new text",
     ),
-    _tool(
-        "run_command",
-        "Run a shell command in the project folder and return its output.",
-        command="the command",
-    ),
+    _tool("run_command", _RUN, command="the command"),
 ]
 NAMES = [tool["function"]["name"] for tool in TOOLS]
 

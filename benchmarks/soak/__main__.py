@@ -23,7 +23,7 @@ from benchmarks import machine, pages, servers
 from benchmarks.soak import flat, process
 from benchmarks.soak.clients import EXPECTED, SCENARIOS, Scenario
 from benchmarks.soak.process import Proxy, by_label, metric
-from benchmarks.soak.run import Found, Soak
+from benchmarks.soak.run import Soak
 from benchmarks.upstream import Upstream
 from mlx_stack_proxy.server import open_files
 from tests.support.browser import Browser
@@ -39,6 +39,8 @@ LIMITS = {
     process.THREADS: process.MOST_THREADS,
 }
 SHOWN = 10  # of what went wrong
+COUNTED = ("retries", "escalations", "tool_call_repairs", "rescued_tool_calls", "loops",
+           "truncations", "refused", "store_errors")  # fmt: skip
 
 
 async def soak(
@@ -50,7 +52,7 @@ async def soak(
     page: bool = False,
     wrapper: Sequence[str] = (),
     scenarios: Sequence[Scenario] = SCENARIOS,
-) -> Found:
+) -> Soak:
     """Run it. ``page``: with the proxy's page open in a browser. ``wrapper``: as of ``Proxy``."""
     async with Upstream() as upstream:
         proxy = Proxy(upstream.url, folder, store, wrapper)
@@ -60,7 +62,8 @@ async def soak(
             of_round = min(ROUND_SECONDS, minutes * 60 / ROUNDS)
             one = Soak(upstream, proxy, of_round, seed=seed, store=store, scenarios=scenarios)
             async with page_open(proxy, folder) if page else contextlib.nullcontext():
-                return await one.run(minutes * 60)
+                await one.run(minutes * 60)
+            return one
         finally:
             await asyncio.to_thread(proxy.server.stop)
 
@@ -75,7 +78,7 @@ async def page_open(proxy: Proxy, folder: Path) -> AsyncIterator[None]:
         await browser.until("return document.querySelector('.tier') !== null")
 
 
-def report(found: Found) -> bool:
+def report(found: Soak) -> bool:
     """Print what was found; whether all is well."""
     rows = []
     for name, ended in sorted(found.ended.items()):
@@ -87,12 +90,21 @@ def report(found: Found) -> bool:
         f"{total:,} requests, {found.reloads} times other settings, {found.outages} outages, "
         f"{found.demotions} times a Redis without writes; {found.cpu_seconds:,.0f} s of CPU"
     )
-    print(f"The proxy counts {counted(found.counted)}.")
+    told = found.counted
+    sums = {name.replace("_", " "): metric(told, f"mlx_stack_{name}_total") for name in COUNTED}
+    sums |= by_label(told, "mlx_stack_requests_total", "outcome")
+    print(f"The proxy counts {', '.join(f'{value:,.0f} {what}' for what, value in sums.items())}.")
     for line in list(dict.fromkeys(found.wrong))[:SHOWN]:
         print(f"WRONG {line}")
     print(f"\n{'':<44} {'agents saw':>10} {'report':>10}")
-    for row in found.rows:
-        print(row)
+    for what, saw, said in found.rows:
+        print(f"{what:<44} {saw:>10,} {said:>10,}  {'ok' if saw == said else 'WRONG'}")
+    holds = all(saw == said for _, saw, said in found.rows)
+    return is_flat(found) and holds and not found.wrong
+
+
+def is_flat(found: Soak) -> bool:
+    """Print how each figure went; whether all stayed as they were."""
     warm_up = flat.WARM_UP * max(at for one in found.figures.values() for at, _ in one)
     try:
         courses = {
@@ -101,35 +113,23 @@ def report(found: Found) -> bool:
     except ValueError as error:
         print(f"NOT FLAT: {error}")
         return False
-    is_flat = all(one.is_flat for one in courses.values())
     count = min(len(one) for one in found.figures.values())
     print(
         f"\nAt rest after each of {count} rounds; the first {warm_up / 60:.1f} minutes don't count."
     )
     print(f"{flat.table(courses)}\n")
-    limit = f"{flat.TOLERANCE:.0%}"
-    print(f"Flat within {limit}." if is_flat else f"NOT FLAT: something grew by more than {limit}.")
-    return is_flat and not found.wrong and all(row.holds for row in found.rows)
+    all_are, limit = all(one.is_flat for one in courses.values()), f"{flat.TOLERANCE:.0%}"
+    print(f"Flat within {limit}." if all_are else f"NOT FLAT: something grew by more than {limit}.")
+    return all_are
 
 
-COUNTED = ("retries", "escalations", "tool_call_repairs", "rescued_tool_calls", "loops",
-           "truncations", "refused", "store_errors")  # fmt: skip
-
-
-def counted(told: str) -> str:
-    """What the proxy did in all, and how its exchanges ended."""
-    sums = {name.replace("_", " "): metric(told, f"mlx_stack_{name}_total") for name in COUNTED}
-    outcomes = by_label(told, "mlx_stack_requests_total", "outcome")
-    return ", ".join(f"{value:,.0f} {what}" for what, value in {**sums, **outcomes}.items())
-
-
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--redis", action="store_true", help="state in a Redis, not in SQLite")
     parser.add_argument("--page", action="store_true", help="with the page open in Chromium")
     parser.add_argument("--seed", type=int, help="of the clients' chance")
-    args = parser.parse_args(argv)
+    args = parser.parse_args()
     seed = random.randrange(2**32) if args.seed is None else args.seed
     open_files.raise_limit()
     logging.getLogger("asyncio").setLevel(logging.ERROR)  # of clients that have left
@@ -137,8 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(machine.heading({**machine.about(), "state": state, "seed": seed}), flush=True)
     with tempfile.TemporaryDirectory(prefix="soak-") as name:
         folder = Path(name)
-        wanted = RedisServer(folder) if args.redis else contextlib.nullcontext()
-        with wanted as store:
+        with RedisServer(folder) if args.redis else contextlib.nullcontext() as store:
             servers.stop_with_us()
             found = asyncio.run(soak(args.minutes, folder, store, seed=seed, page=args.page))
     return 0 if report(found) else 1

@@ -7,6 +7,7 @@ anything else is wrong.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import random
@@ -19,8 +20,8 @@ from typing import Any
 
 import httpx
 
+from benchmarks.came import call
 from benchmarks.soak import account
-from benchmarks.soak.account import Seen
 from benchmarks.soak.process import KEY, POOR_KEY
 from benchmarks.upstream import SLOW, TEXT
 from tests.faults.catalogue import FAULTS
@@ -66,9 +67,6 @@ class World:
             limits=httpx.Limits(max_connections=200),
         )
 
-    async def close(self) -> None:
-        await self.http.aclose()
-
     def new_name(self) -> str:
         return f"soak-{self._run}-{next(self._numbers):06d}"
 
@@ -84,7 +82,7 @@ class World:
         outcome = read(response, speaks=speaks)
         said = {name.replace("_", "-"): str(value) for name, value in outcome.said.items()}
         right = outcome.error is None and outcome.status == 200
-        self.seen[agent] += account.counts([Seen(said, right)])
+        self.seen[agent] += account.counts(said, right)
         return outcome
 
     async def connected(self, body: Json, buffer: int | None = None) -> socket.socket:
@@ -125,10 +123,8 @@ def told(outcome: Outcome, text: str) -> str:
         return "wrong: no end, and no error"
     if outcome.text == text:
         return GOOD
-    pairs = itertools.takewhile(
-        lambda pair: pair[0] == pair[1], zip(outcome.text, text, strict=False)
-    )
-    same = sum(1 for _ in pairs)
+    pairs = zip(outcome.text, text, strict=False)
+    same = sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
     return (
         f"wrong: {len(outcome.text)} characters, the first {same} of {len(text)} right, then "
         f"{outcome.text[same : same + 40]!r}; {outcome.finish}, {outcome.said}"
@@ -163,10 +159,8 @@ async def faults(world: World) -> str:
     where = "all" if world.chance.random() < 0.2 else "fast"
     directive = f"[[fault {number} {where}]]"
     found = await catalogued(world, client, directive, *FAULTS[number].after)
-    # A call that two tiers agree on, or the last one left insists on, is delivered.
-    agreed = FAULTS[number].after and found.startswith("wrong: calls")
-    if agreed:
-        return GOOD
+    if FAULTS[number].after and found.startswith("wrong: calls"):
+        return GOOD  # a call that two tiers agree on, or the last one left insists on
     return f"{found} ({FAULTS[number].name})" if found.startswith("wrong") else found
 
 
@@ -209,15 +203,8 @@ async def agents(world: World) -> str:
         outcome = await world.ask(SPOKEN[speaks].asks(asked), headers, speaks)
         if not outcome.calls or outcome.error is not None:
             return told(outcome, outcome.text)
-        calls = [
-            {
-                "id": f"call_{turn}",
-                "type": "function",
-                "function": {"name": called, "arguments": arguments},
-            }
-            for called, arguments in outcome.calls[:1]
-        ]
-        messages.append({"role": "assistant", "content": None, "tool_calls": calls})
+        made = call(f"call_{turn}", *outcome.calls[0])
+        messages.append({"role": "assistant", "content": None, "tool_calls": [made]})
         found = "nothing" if circles else long_text(world.chance.randrange(200, 4_000), turn)
         result = f"{found} [[look {0 if circles else turn}]]"
         messages.append({"role": "tool", "tool_call_id": f"call_{turn}", "content": result})
@@ -242,11 +229,8 @@ async def poor(world: World) -> str:
 async def leavers(world: World) -> str:
     """Asks, and goes: before the answer, within it, with a reset or without."""
     asked = body(f"{world.new_name()} [[slow]]", world.chance.random() < 0.8)
-    client = await world.connected(asked)
-    try:
+    with await world.connected(asked):
         await asyncio.sleep(world.chance.choice((0.0, 0.01, 0.1, 0.5, 1.0)))
-    finally:
-        client.close()
     return LEFT
 
 
@@ -254,8 +238,7 @@ async def slow_readers(world: World) -> str:
     """Reads a little now and then; in the end the rest, or nothing more."""
     loop = asyncio.get_running_loop()
     asked = body(f"{world.new_name()} [[big]]", True)
-    client = await world.connected(asked, SMALL_BUFFER)
-    try:
+    with await world.connected(asked, SMALL_BUFFER) as client:
         head = data = await loop.sock_recv(client, SMALL_BUFFER)
         end = b""
         for number in itertools.count():
@@ -267,11 +250,9 @@ async def slow_readers(world: World) -> str:
             if number < LITTLES:
                 await asyncio.sleep(0.1)
             data = await loop.sock_recv(client, SMALL_BUFFER if number < LITTLES else 65_536)
-        if not head.startswith(b"HTTP/1.1 200"):
-            return ERROR if head.startswith(HONEST) else f"wrong: {head[:80]!r}"
-        return GOOD if end.endswith(b"0\r\n\r\n") else "wrong: the stream was cut off"
-    finally:
-        client.close()
+    if not head.startswith(b"HTTP/1.1 200"):
+        return ERROR if head.startswith(HONEST) else f"wrong: {head[:80]!r}"
+    return GOOD if end.endswith(b"0\r\n\r\n") else "wrong: the stream was cut off"
 
 
 async def streams(world: World) -> str:
@@ -313,25 +294,20 @@ async def lookers(world: World) -> str:
 async def followers(world: World) -> str:
     """Follows the events for a while."""
     accept = {"Accept": "text/event-stream"}
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(2):
             async with world.http.stream("GET", "/mlx-stack/events", headers=accept) as response:
                 if response.status_code not in (200, 429, 503):
                     return f"wrong: the events: {response.status_code}"
                 async for _ in response.aiter_raw():
                     pass
-    except TimeoutError:
-        pass
     return LEFT
 
 
 async def tricklers(world: World) -> str:
     """Half a request, and then nothing."""
-    client = await connect(world.port, b"POST /v1/chat/completions HTTP/1.1\r\nho")
-    try:
+    with await connect(world.port, b"POST /v1/chat/completions HTTP/1.1\r\nho"):
         await asyncio.sleep(world.chance.choice((0.0, 1.0)))
-    finally:
-        client.close()
     return LEFT
 
 

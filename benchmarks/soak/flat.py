@@ -52,23 +52,16 @@ class Course:
 
 
 def course(samples: Samples, warm_up: float, limit: float | None = None) -> Course:
-    """``warm_up``: seconds that don't count. ``limit``: as in ``Course``.
-
-    Raises ValueError where too few samples are left.
-    """
+    """``warm_up``: seconds that don't count. Raises ValueError where too few samples are left."""
     counted = [sample for sample in samples if sample[0] >= warm_up]
     if len(counted) < LEAST:
         raise ValueError(f"{len(counted)} samples after the warm-up, and {LEAST} are needed")
     values = [value for _, value in counted]
-    third = len(values) // 3
     slopes = [(b - a) / (at - t) for (t, a), (at, b) in itertools.combinations(counted, 2)]
-    return Course(
-        statistics.median(values[:third]),
-        statistics.median(values[-third:]),
-        statistics.median(slopes) * 3600,
-        max(values),
-        limit,
-    )
+    first, last = values[: len(values) // 3], values[-(len(values) // 3) :]
+    an_hour = statistics.median(slopes) * 3600
+    middles = (statistics.median(first), statistics.median(last))
+    return Course(*middles, an_hour, max(values), limit)
 
 
 def table(courses: Mapping[str, Course]) -> str:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import redis
+import yaml
 
 from benchmarks import servers
 from mlx_stack_proxy import reload
 from mlx_stack_proxy.operator import process
+from tests.support.ports import free_port
 from tests.support.redis_server import RedisServer
 
 MB = 1024 * 1024
@@ -43,16 +45,11 @@ Json = dict[str, Any]
 
 def config(upstream: str, folder: Path, state: Json) -> Json:
     """What is kept is bounded so low that the warm-up fills it."""
-    limits = {
-        "max_concurrency": 16,
-        "queue_timeout": 5,
-        "first_token_timeout": 3,
-        "idle_timeout": 3,
-        "tool_silence_timeout": 3,
-        "total_timeout": 20,
-    }
+    silences = ("first_token_timeout", "idle_timeout", "tool_silence_timeout")
+    limits = {"max_concurrency": 16, "queue_timeout": 5, "total_timeout": 20}
+    limits |= dict.fromkeys(silences, 3)
     return {
-        "server": {"api_keys": [KEY, POOR_KEY]},
+        "server": {"host": "127.0.0.1", "port": free_port(), "api_keys": [KEY, POOR_KEY]},
         "upstream": {"base_url": upstream},
         "stream": {"keepalive_seconds": 1},
         "tiers": {name: {"model": name, **limits} for name in ("fast", "standard")},
@@ -95,18 +92,38 @@ def config(upstream: str, folder: Path, state: Json) -> Json:
     }
 
 
-class Proxy(servers.Proxy):
-    """``wrapper``: a module that runs it instead."""
+class Proxy:
+    """The proxy with settings that change while it runs.
+
+    ``store``: a Redis in place of SQLite. ``wrapper``: a module that runs it instead.
+    """
 
     def __init__(
         self, upstream: str, folder: Path, store: RedisServer | None, wrapper: Sequence[str] = ()
     ) -> None:
         self._asked = redis.Redis(port=store.port) if store else None
         self._state = folder / "state.db"
+        self._folder = folder
+        self._wrapper = wrapper
         state: Json = {"backend": "sqlite", "path": str(self._state)}
         if store is not None:
             state = {"backend": "redis", "redis_url": store.url}
-        super().__init__(config(upstream, folder, state), folder, wrapper)
+        self.config = config(upstream, folder, state)
+        self.port = self.config["server"]["port"]
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        self.server = servers.serve(self.config, self._folder, wrapper=self._wrapper)
+
+    @property
+    def ended(self) -> bool:
+        return self.server.process.poll() is not None
+
+    def write(self, settings: Json | str) -> None:
+        """Put other settings into its file, as an editor does."""
+        part = self._folder / "settings.part"
+        part.write_text(settings if isinstance(settings, str) else yaml.safe_dump(settings))
+        part.replace(self._folder / f"proxy-{self.port}.yaml")
 
     def rss(self) -> float:
         """MB."""
@@ -121,19 +138,14 @@ class Proxy(servers.Proxy):
             "tasks": metric(told, "mlx_stack_tasks"),
             THREADS: float(measured.num_threads()),
         }
-        return {**found, **self._kept()}
-
-    def _kept(self) -> dict[str, float]:
-        captured = sum(one.stat().st_size for one in (self._folder / "failures").glob("*"))
         if self._asked is not None:
-            store = {KEYS: float(_counted(set(self._asked.scan_iter(count=1_000))))}
+            found[KEYS] = float(_counted(set(self._asked.scan_iter(count=1_000))))
         else:
             log = Path(f"{self._state}-wal")
-            store = {
-                STATE: self._state.stat().st_size / 1024,
-                LOG: log.stat().st_size / 1024 if log.exists() else 0.0,
-            }
-        return {**store, CAPTURED: captured / 1024}
+            found[STATE] = self._state.stat().st_size / 1024
+            found[LOG] = log.stat().st_size / 1024 if log.exists() else 0.0
+        captured = sum(one.stat().st_size for one in (self._folder / "failures").glob("*"))
+        return {**found, CAPTURED: captured / 1024}
 
 
 def _counted(keys: set[bytes]) -> int:

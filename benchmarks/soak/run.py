@@ -9,9 +9,8 @@ import itertools
 import json
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -36,39 +35,12 @@ POLL_SECONDS = 0.5
 UNDER_LOAD = "memory under load (MB)"
 
 
-@dataclass
-class Found:
-    """``figures``: samples by name; ``ended``: how requests ended, by scenario.
-
-    ``rows``: what the agents saw beside what the proxy's report says of them.
-    """
-
-    figures: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    ended: dict[str, Counter[str]] = field(default_factory=dict)
-    longest: dict[str, float] = field(default_factory=dict)  # seconds, by scenario
-    wrong: list[str] = field(default_factory=list)
-    reloads: int = 0
-    outages: int = 0
-    demotions: int = 0
-    rows: list[account.Row] = field(default_factory=list)
-    cpu_seconds: float = 0.0
-    counted: str = ""  # the proxy's metrics at the end
-
-    def add(self, name: str, at: float, value: float) -> None:
-        self.figures.setdefault(name, []).append((at, value))
-
-    def note(self, scenario: str, word: str, seconds: float) -> None:
-        self.longest[scenario] = max(seconds, self.longest.get(scenario, 0.0))
-        if word not in EXPECTED:
-            self.wrong.append(f"{scenario}: {word}")
-            word = "wrong"
-        self.ended.setdefault(scenario, Counter())[word] += 1
-
-
 class Soak:
-    """``round_seconds``: of load, before each rest. ``say``: takes a line for each round.
+    """``round_seconds``: of load, before each rest.
 
     ``store``: a Redis that is demoted to a replica now and then, so that it takes no writes.
+    ``figures``: samples by name. ``ended``, ``longest``: how requests ended, and the seconds that
+    one took, by scenario. ``rows``: what the agents saw beside what the proxy's report says.
     """
 
     def __init__(
@@ -80,22 +52,26 @@ class Soak:
         seed: int,
         store: RedisServer | None = None,
         scenarios: Sequence[Scenario] = SCENARIOS,
-        say: Callable[[str], None] = print,
     ) -> None:
         self._upstream = upstream
         self._proxy = proxy
         self._round_seconds = round_seconds
         self._store = store
         self._scenarios = scenarios
-        self._say = say
         self._world = World(proxy.port, seed)
-        self._loaded = asyncio.Event()
+        self._loaded, self._quiet = asyncio.Event(), asyncio.Event()
         self._active = 0
-        self._quiet = asyncio.Event()
         self._settings = itertools.cycle(changes(proxy.config))
-        self.found = Found()
+        self.figures: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+        self.ended: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.longest: defaultdict[str, float] = defaultdict(float)
+        self.wrong: list[str] = []
+        self.rows: list[tuple[str, int, int]] = []
+        self.reloads = self.outages = self.demotions = 0
+        self.cpu_seconds = 0.0
+        self.counted = ""  # the proxy's metrics at the end
 
-    async def run(self, seconds: float) -> Found:
+    async def run(self, seconds: float) -> None:
         """Rounds until so many seconds have passed, and enough for a judgement."""
         self._begun = time.monotonic()
         cpu = self._proxy.server.cpu_seconds()
@@ -114,15 +90,14 @@ class Soak:
             for client in clients:
                 client.cancel()
             await asyncio.gather(*clients, return_exceptions=True)
-            await self._world.close()
+            await self._world.http.aclose()
         if self._proxy.ended:
-            self.found.wrong.append(f"the proxy ended by itself: {self._proxy.server.said()}")
-        else:
-            self.found.cpu_seconds = self._proxy.server.cpu_seconds() - cpu
-            report = json.loads(await self._told("/mlx-stack/report?since=24h"))
-            for agent, seen in self._world.seen.items():
-                self.found.rows += account.compared(report, agent, seen)
-        return self.found
+            self.wrong.append(f"the proxy ended by itself: {self._proxy.server.said()}")
+            return
+        self.cpu_seconds = self._proxy.server.cpu_seconds() - cpu
+        report = json.loads(await self._told("/mlx-stack/report?since=24h"))
+        for agent, seen in self._world.seen.items():
+            self.rows += account.compared(report, agent, seen)
 
     async def _fill(self, seconds: float) -> None:
         """Have all caches full, as they are after days, or as full as they get in this time."""
@@ -131,15 +106,21 @@ class Soak:
 
         async def fill() -> None:
             while time.monotonic() < end and next(names, None) is not None:
-                self.found.note("newcomers", await newcomers(self._world), 0.0)
+                self._note("newcomers", await newcomers(self._world), 0.0)
 
         await asyncio.gather(*(fill() for _ in range(AT_ONCE)))
 
     def _now(self) -> float:
         return time.monotonic() - self._begun
 
+    def _note(self, scenario: str, word: str, seconds: float) -> None:
+        self.longest[scenario] = max(seconds, self.longest[scenario])
+        if word not in EXPECTED:
+            self.wrong.append(f"{scenario}: {word}")
+            word = "wrong"
+        self.ended[scenario][word] += 1
+
     async def _client(self, scenario: Scenario) -> None:
-        chance = self._world.chance
         while True:
             await self._loaded.wait()
             self._active += 1
@@ -152,30 +133,31 @@ class Soak:
                 self._active -= 1
                 if not self._active:
                     self._quiet.set()
-            self.found.note(scenario.name, word, time.monotonic() - begun)
-            await asyncio.sleep(chance.uniform(0, 2 * scenario.pause))
+            self._note(scenario.name, word, time.monotonic() - begun)
+            await asyncio.sleep(self._world.chance.uniform(0, 2 * scenario.pause))
 
     async def _round(self, number: int) -> None:
         self._loaded.set()
-        beside = [asyncio.create_task(self._trouble(number))]
+        trouble = asyncio.create_task(self._trouble(number))
         memory = []
         end = time.monotonic() + self._round_seconds
         while time.monotonic() < end and not self._proxy.ended:
             await asyncio.sleep(min(1.0, self._round_seconds / 4))
             memory.append(self._proxy.rss())
         self._loaded.clear()
-        await asyncio.gather(*beside)
+        await trouble
         if self._proxy.ended:
             return
         await self._rest()
-        told = self.found.counted = await self._told()
-        at = self._now()
-        for name, value in self._proxy.taken(told).items():
-            self.found.add(name, at, value)
-        self.found.add(UNDER_LOAD, at, median(memory))
+        told = self.counted = await self._told()
+        at, taken = self._now(), {**self._proxy.taken(told), UNDER_LOAD: median(memory)}
+        for name, value in taken.items():
+            self.figures[name].append((at, value))
         if faults := metric(told, "mlx_stack_stage_faults_total"):
-            self.found.wrong.append(f"{faults:g} faults in stages")
-        self._tell(at)
+            self.wrong.append(f"{faults:g} faults in stages")
+        count = sum(ended.total() for ended in self.ended.values())
+        now = ", ".join(f"{name} {value:,.1f}" for name, value in taken.items())
+        print(f"{at / 60:5.1f} min  {count:,} requests; at rest: {now}")
 
     async def _rest(self) -> None:
         """Until nothing runs any more, and nobody is connected."""
@@ -185,8 +167,8 @@ class Soak:
                 async with asyncio.timeout(END_SECONDS):
                     await self._quiet.wait()
             except TimeoutError:
-                self.found.wrong.append(f"{self._active} clients got no end")
-        await self._world.close()
+                self.wrong.append(f"{self._active} clients got no end")
+        await self._world.http.aclose()
         self._world.open()
         self._upstream.drop_idle()
         before = -1.0
@@ -216,30 +198,20 @@ class Soak:
         if number % 2:
             self._proxy.write(next(self._settings))
             self._proxy.server.process.send_signal(signal.SIGHUP)
-            self.found.reloads += 1
+            self.reloads += 1
         if number % 3 == 1:
             await self._upstream.stop()
             await asyncio.sleep(away)
             await self._upstream.listen()
-            self.found.outages += 1
+            self.outages += 1
         if self._store is not None and number % 4 == 2:
             self._store.ask("REPLICAOF", "127.0.0.1", "1")
             await asyncio.sleep(away)
             self._store.ask("REPLICAOF", "NO", "ONE")
-            self.found.demotions += 1
-
-    def _tell(self, at: float) -> None:
-        count = sum(ended.total() for ended in self.found.ended.values())
-        now = ", ".join(
-            f"{name} {samples[-1][1]:,.1f}" for name, samples in self.found.figures.items()
-        )
-        self._say(f"{at / 60:5.1f} min  {count:,} requests; at rest: {now}")
+            self.demotions += 1
 
 
-Change = dict[str, Any] | str
-
-
-def changes(config: dict[str, Any]) -> list[Change]:
+def changes(config: dict[str, Any]) -> list[dict[str, Any] | str]:
     """What is put into the file, in turn: other limits, another tier, nonsense, as it was."""
     more, other = copy.deepcopy(config), copy.deepcopy(config)
     more["tiers"]["spare"] = {"model": "standard"}

@@ -211,8 +211,7 @@ def publish(args: argparse.Namespace, runs: Sequence[Runs], names: Sequence[str]
     dates = sorted(one.rows[name]["date"] for one in runs for name in names)
     table = pages.table(HEAD, [one.told(names) for one in runs])
     of_runs = " to ".join(sorted({dates[0], dates[-1]}))
-    command = machine.command("tests.clients", sys.argv[1:])
-    pages.publish(command, {"clients": table}, args.write, {"runs": of_runs})
+    pages.publish("tests.clients", {"clients": table}, args.write, {"runs": of_runs})
 
 
 async def main(args: argparse.Namespace) -> int:

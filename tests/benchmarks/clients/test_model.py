@@ -74,8 +74,8 @@ async def test_it_counts_what_it_wrote_and_says_so(model: Model) -> None:
     for piece in reply.pieces:
         if callable(piece):
             await piece()
-    assert usage["completion_tokens"] == model.tally.characters // 4 > 30
-    assert usage["prompt_tokens"] == model.tally.prompt_tokens > 0
+    assert usage["completion_tokens"] == model.characters // 4 > 30
+    assert usage["prompt_tokens"] == model.prompt_tokens > 0
 
 
 def test_one_first_ask_in_four_is_spoiled_and_each_kind_as_often() -> None:

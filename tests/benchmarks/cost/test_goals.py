@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.cost import goals, growth
+from benchmarks.cost import goals, measure
 from benchmarks.cost.contestants import FRAME, HTTPX, LITELLM, PORTKEY, PROXY
 from benchmarks.cost.goals import Goal
 from benchmarks.cost.samples import Samples
@@ -65,7 +65,7 @@ def test_first_text_is_what_is_added_to_the_upstream_alone() -> None:
     assert goal.met
 
 
-def grown(axis: growth.Axis, exponent: float, *, disturbed: int = 0) -> Samples:
+def grown(axis: measure.Axis, exponent: float, *, disturbed: int = 0) -> Samples:
     """``disturbed``: at which third of the points the machine was busy with something else."""
     samples = Samples()
     for turn in range(4):
@@ -76,11 +76,11 @@ def grown(axis: growth.Axis, exponent: float, *, disturbed: int = 0) -> Samples:
     return samples
 
 
-@pytest.mark.parametrize("axis", growth.AXES, ids=lambda axis: axis.name)
+@pytest.mark.parametrize("axis", measure.AXES, ids=lambda axis: axis.name)
 @pytest.mark.parametrize(("exponent", "met"), [(0.5, True), (1.0, True), (1.5, False), (2, False)])
 @pytest.mark.parametrize("disturbed", [0, 1, 2])
 def test_what_is_new_may_cost_in_proportion_only(
-    axis: growth.Axis, exponent: float, met: bool, disturbed: int
+    axis: measure.Axis, exponent: float, met: bool, disturbed: int
 ) -> None:
     (goal,) = (
         goal

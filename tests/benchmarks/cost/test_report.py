@@ -1,6 +1,6 @@
 import pytest
 
-from benchmarks.cost import growth, report
+from benchmarks.cost import measure, report
 from benchmarks.cost.contestants import HTTPX, PROXY
 from benchmarks.cost.goals import UPSTREAM
 from benchmarks.cost.samples import Samples
@@ -15,7 +15,7 @@ def measured() -> Samples:
                 samples.add(turn, name, f"wall.{kind}", cost / 500)
             samples.add(turn, name, "rate.plain", 1000 / cost)
             samples.add(turn, name, "cpu.chunk", cost * 50e-6)
-        for axis in growth.AXES:
+        for axis in measure.AXES:
             for x in axis.xs:
                 samples.add(turn, PROXY, axis.figure(x), (2 + 0.01 * x) / 1e3)
         samples.add_pool(turn, UPSTREAM, "first.100", [0.001] * 50)
@@ -30,7 +30,7 @@ def line_with(text: str, part: str) -> str:
 
 
 def test_a_cell_has_the_median_and_the_ratio_with_its_range() -> None:
-    table = report.cost_table(measured(), [HTTPX, PROXY], "CPU", "cpu", report.CHUNKS)
+    table = report.cost_table(measured(), [HTTPX, PROXY], "CPU", report.COST)
 
     assert "2.00 · 2.00 (1.80–2.20) ×" in line_with(table, "plain request")
     assert "1.00 (1.00–1.00)" in line_with(table, "plain request")

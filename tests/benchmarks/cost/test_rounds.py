@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import servers
 from benchmarks.cost import __main__ as command
-from benchmarks.cost import contestants, growth, rounds
+from benchmarks.cost import contestants, measure, rounds
 from benchmarks.cost.contestants import HTTPX, PORTKEY, PROXY, Contestant, Missing
 from benchmarks.cost.rounds import Bench, Clock
 from tests.support.ports import free_port
@@ -29,19 +29,13 @@ def refusing(_port: int, folder: Path) -> servers.Server:
 async def test_rounds_measure_what_is_there_and_name_what_is_not(tmp_path: Path) -> None:
     there = [one for one in contestants.ALL if one.name in (HTTPX, PROXY)]
     who = [*there, Contestant(PORTKEY, absent), Contestant("refusing", refusing)]
-    said: list[str] = []
-    upstream = contestants.start_upstream(tmp_path)
-    until = time.monotonic() + 600
-    bench = Bench(
-        upstream, tmp_path, who, frozenset({"plain", "call-chunk", "start"}), said.append, until
-    )
-    try:
+    kinds, until = frozenset({"plain", "call-chunk", "start"}), time.monotonic() + 600
+    with contestants.start_upstream(tmp_path) as upstream:
+        bench = Bench(upstream, tmp_path, who, kinds, until)
         await bench.round(0, 0.05, {})
         missing, failing, *more = bench.notes
         bench.contestants = bench.contestants[2:]
         await bench.round(1, 0.05, {})
-    finally:
-        upstream.stop()
 
     for figure in ("cpu.plain", "cpu.call-chunk", "wall.plain", "start.wall", "start.cpu"):
         assert bench.samples.ratios(PROXY, HTTPX, figure), figure
@@ -67,7 +61,7 @@ def test_rounds_get_smaller_where_the_time_is_short(
 def test_parts_of_names_choose_the_servers(capsys: pytest.CaptureFixture[str]) -> None:
     options = command.arguments(["--only", "proxy,httpx", "--kinds", "plain,growth.stream"])
     assert [one.name for one in options.contestants] == [HTTPX, PROXY]
-    assert command.wanted_kinds(options) == (frozenset({"plain"}), [growth.STREAM])
+    assert command.wanted_kinds(options) == (frozenset({"plain"}), [measure.STREAM])
     with pytest.raises(SystemExit):
         command.arguments(["--kinds", "plian"])
     assert "plian" in capsys.readouterr().err
