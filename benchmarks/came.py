@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-Json = dict[str, Any]
+from .records import Json
+
 NOTE = ": x-mlx-stack "
 TEXTS = {"content": "content"} | dict.fromkeys(
     ("reasoning_content", "reasoning"), "reasoning_content"
@@ -23,15 +24,13 @@ def call(identity: str, name: str, arguments: str, **more: Any) -> Json:
     return {**more, "id": identity, "type": "function", "function": function}
 
 
-def _nothing() -> Json:
-    return {"content": "", "reasoning_content": "", "tool_calls": []}
-
-
 @dataclass
 class Came:
     """``note``: the proxy's closing comment. ``pieces``: about how many tokens have come."""
 
-    message: Json = field(default_factory=_nothing)
+    message: Json = field(
+        default_factory=lambda: {"content": "", "reasoning_content": "", "tool_calls": []}
+    )
     finish: str | None = None
     usage: Json = field(default_factory=dict)
     error: str = ""

@@ -28,7 +28,7 @@ class Passing(ABC):
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         self._client = aiohttp.ClientSession(timeout=timeout, auto_decompress=False)
         app = web.Application(client_max_size=_MOST_BYTES)
-        app.router.add_route("*", "/{path:.*}", self._handle)
+        app.router.add_route("*", "/{path:.*}", self.answer)
         self._runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
@@ -39,12 +39,8 @@ class Passing(ABC):
         await self._runner.cleanup()
         await self._client.close()
 
-    async def _handle(self, request: web.Request) -> web.StreamResponse:
-        return await self.answer(request, await request.read())
-
     @abstractmethod
-    async def answer(self, request: web.Request, body: bytes) -> web.StreamResponse:
-        """Answer a request that has come whole."""
+    async def answer(self, request: web.Request) -> web.StreamResponse: ...
 
     async def pass_on(
         self,

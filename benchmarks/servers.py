@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,7 +93,12 @@ class Server:
         """Return when it answers with 200; end it and raise RuntimeError if it doesn't in time."""
         deadline = time.monotonic() + timeout * (SLOWER if _runner else 1)
         try:
-            while not self._answers(path):
+            while True:
+                with (
+                    contextlib.suppress(OSError),
+                    urllib.request.urlopen(self.url + path, timeout=2),
+                ):
+                    break
                 if self.process.poll() is not None:
                     ended = f"{self.name} ended with {self.process.returncode}"
                     raise RuntimeError(f"{ended}: {self.said()}")
@@ -106,13 +110,6 @@ class Server:
             self.stop()  # nobody else has it yet
             raise
         self.ready_after = time.monotonic() - self.began
-
-    def _answers(self, path: str) -> bool:
-        try:
-            with urllib.request.urlopen(self.url + path, timeout=2):
-                return True
-        except (urllib.error.URLError, OSError):
-            return False
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-1500:]

@@ -1,1 +1,0 @@
-"""``make ablate``: what recorded cases lose without each format, repair, doubt and detector."""

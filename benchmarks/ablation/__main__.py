@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks import machine, pages, servers
-from benchmarks.ablation import corpora, trajectories
+from benchmarks.ablation import without
 from benchmarks.ablation.rows import Row, rows, sources
 from benchmarks.measure.corpora import CORPORA
 
@@ -25,18 +25,14 @@ PARTS = ("calls", "loops")  # each has a table of its own, and was measured by i
 HEAD = ("kind", "row", "cases lost without it", "cases that come right without it", "agents' runs")
 
 
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+def main() -> int:
     parser = machine.options("benchmarks.ablation", __doc__)
     parser.add_argument("--part", choices=PARTS, help="only rows of tool calls, or of loops")
     parser.add_argument("--kind", help="only rows of this kind: format, repair, doubt …")
     parser.add_argument("--trajectories", action="store_true", help="replay agents' runs, too")
     parser.add_argument("--sample", type=int, default=10, help="one run in so many (default: 10)")
     parser.add_argument("--write", action="store_true", help=f"write benchmarks/{PAGE.name} anew")
-    return parser.parse_args(given)
-
-
-def main() -> int:
-    options = arguments()
+    options = parser.parse_args()
     servers.stop_with_us()
     if not CORPORA.is_dir():
         print("ablate: the recorded cases are not here, so there is nothing to leave out")
@@ -49,8 +45,8 @@ def main() -> int:
 
 def measured(options: argparse.Namespace, part: str) -> str:
     """The table of one part."""
-    whole = corpora.loops() if part == "loops" else corpora.tool_calls()
-    runs = trajectories.figures(None, options.sample) if options.trajectories else {}
+    whole = without.loops() if part == "loops" else without.tool_calls()
+    runs = without.figures(None, options.sample) if options.trajectories else {}
     found = []
     for row in rows():
         if options.kind in (None, row.kind) and row.is_of_loops == (part == "loops"):
@@ -60,18 +56,16 @@ def measured(options: argparse.Namespace, part: str) -> str:
 
 
 def _line(row: Row, whole: set[str], runs: Mapping[str, int], sample: int) -> list[str]:
-    without = corpora.right(row)
+    right = without.right(row)
     told = ""
     if runs and row.kind not in ("format", "repair"):
-        told = difference(runs, trajectories.figures(row, sample))
-    lost = _few(whole - without) or ("none" if "+" in told else _unproven(row))
-    return [row.kind, f"`{row.name}`", lost, _few(without - whole), told]
-
-
-def _unproven(row: Row) -> str:
-    if row.is_off_by_default:
-        return "none: off by default, as the documents order it"
-    return ", ".join(["none: unproven", *filter(None, [sources().get(row.name)])])
+        told = difference(runs, without.figures(row, sample))
+    lost = _few(whole - right)
+    if not lost:
+        why = "off by default, as the documents order it" if row.is_off_by_default else "unproven"
+        where = f", {sources()[row.name]}" if why == "unproven" and row.name in sources() else ""
+        lost = "none" if "+" in told else f"none: {why}{where}"
+    return [row.kind, f"`{row.name}`", lost, _few(right - whole), told]
 
 
 def difference(before: Mapping[str, int], after: Mapping[str, int]) -> str:

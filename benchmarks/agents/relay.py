@@ -79,7 +79,8 @@ class Relay(Passing):
             self._idle.clear()
             await self._idle.wait()
 
-    async def answer(self, request: web.Request, body: bytes) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
         if not request.path.endswith("/chat/completions"):
             return await self.pass_on(request, body, bytearray())
         asked = json.loads(body)

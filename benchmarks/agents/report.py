@@ -86,10 +86,6 @@ def _of_calls(rows: Rows, calls: int) -> str:
     return f"{sum(_right(some))} of {len(some)}" if some else ""
 
 
-def _interval(rows: Rows) -> str:
-    return "{:.1%} to {:.1%}".format(*wilson(sum(_right(rows)), len(rows)))
-
-
 def _share(rows: Rows) -> str:
     return f"{sum(_right(rows))} ({sum(_right(rows)) / len(rows):.1%})"
 
@@ -101,7 +97,7 @@ def _counts(counts: Counter[str]) -> str:
 LINES: dict[str, Callable[[Rows], str]] = {
     "tasks": lambda rows: str(len(rows)),
     "**right**": lambda rows: "**{}** {}".format(*_share(rows).split(" ")),
-    "95 % interval": _interval,
+    "95 % interval": lambda rows: "{:.1%} to {:.1%}".format(*wilson(sum(_right(rows)), len(rows))),
     **{f"right of those with {calls}": partial(_of_calls, calls=calls) for calls in range(1, 7)},
     "not right because of": lambda rows: _counts(
         Counter(row["wrong"] for row in rows if row["wrong"])

@@ -50,13 +50,10 @@ def _same_notes(task: Task, saved: Mapping[str, Mapping[str, Any]]) -> bool:
         # A text that the user gave is saved as it is; one that a tool gave may have words around.
         given = wanted["text"] in task.text
         said = str(saved[path]["text"])
-        if said != wanted["text"] and (given or not _holds(said, wanted["text"])):
+        is_held = not given and all(_stated(value, said) for value in wanted["text"].split())
+        if said != wanted["text"] and not is_held:
             return False
     return True
-
-
-def _holds(text: str, values: str) -> bool:
-    return all(_stated(value, text) for value in values.split())
 
 
 def _stated(fact: str, text: str) -> bool:

@@ -48,8 +48,13 @@ class Tap(Passing):
         self._operator = operator or to
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
 
-    async def answer(self, request: web.Request, body: bytes) -> web.StreamResponse:
-        seen = Seen(request.method, request.path, _json(body))
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        try:
+            asked = json.loads(body)
+        except ValueError:
+            asked = None
+        seen = Seen(request.method, request.path, asked if isinstance(asked, dict) else {})
         self.seen.append(seen)
         to = self._operator if request.path.startswith("/mlx-stack/") else self.to
 
@@ -64,11 +69,3 @@ class Tap(Passing):
         except (asyncio.CancelledError, ConnectionError):
             seen.left = True
             raise
-
-
-def _json(data: bytes) -> Json:
-    try:
-        found = json.loads(data)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}

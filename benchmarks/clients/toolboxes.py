@@ -38,16 +38,17 @@ def _shell(command: str) -> Use:
     return Use("exec_command", {"cmd": command})
 
 
-def _patch(path: Path, *lines: str) -> Use:
-    patch = "\n".join(["*** Begin Patch", *lines, "*** End Patch"])
-    return _shell(f"apply_patch <<'EOF'\n{patch}\nEOF")
-
-
+PATCH = """apply_patch <<'EOF'
+*** Begin Patch
+*** Update File: {}
+@@
+-{}
++{}
+*** End Patch
+EOF"""
 CODEX = Toolbox(
     lambda path, text: _shell(f"cat > {path.name} <<'EOF'\n{text}EOF"),
-    lambda path, old, new: _patch(
-        path, f"*** Update File: {path.name}", "@@", f"-{old}", f"+{new}"
-    ),
+    lambda path, old, new: _shell(PATCH.format(path.name, old, new)),
     lambda path: _shell(f"cat {path.name}"),
     _shell,
 )

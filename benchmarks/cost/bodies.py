@@ -6,17 +6,16 @@ import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
 from benchmarks.came import call
+from benchmarks.records import Json
 from benchmarks.upstream import CALLED
 from tests.tool_validation.calls import parameters
 
 from .load import CHAT_PATH, chat_body
 
-Json = dict[str, Any]
 SHORT, LONG = 10, 500  # pieces of a reply
 FEW, MANY = 4, 40  # tools that are offered
 HISTORY_BYTES = 30_000

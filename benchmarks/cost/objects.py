@@ -97,9 +97,6 @@ class Made:
             if _is_ours(type(one)) and id(one) not in self._before:
                 self.found[id(one)] = one
 
-    def by_class(self) -> Counter[str]:
-        return Counter(type(one).__qualname__ for one in self.found.values())
-
 
 def _is_ours(kind: type) -> bool:
     return str(kind.__module__).partition(".")[0] == PACKAGE
@@ -121,7 +118,7 @@ async def counted(body: dict[str, Any]) -> Counter[str]:
                 upstream.at_first = made.end
                 made.begin()
             (await client.post("/v1/chat/completions", json=asked)).raise_for_status()
-    return made.by_class()
+    return Counter(type(one).__qualname__ for one in made.found.values())
 
 
 def main() -> None:

@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from benchmarks.came import call as made
+from benchmarks.records import Json
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
@@ -27,7 +28,6 @@ from tests.engine.exchanges import attempt, client_request, exchange
 from tests.support.replies import TOP, USAGE
 from tests.tool_validation.calls import WRITE
 
-Json = dict[str, Any]
 CHUNKS = 3_000
 HELD_PIECES, LONG_PIECES = 16_000, 320_000
 MOST = 2_000_000  # tokens: no call is to be too long

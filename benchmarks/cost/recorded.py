@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import orjson
 
 from benchmarks.measure.corpora import CORPORA
+from benchmarks.records import Json
 from mlx_stack_proxy.wire.dialect import Dialect
 from mlx_stack_proxy.wire.messages import MESSAGES
 from mlx_stack_proxy.wire.responses import RESPONSES
 
 from .bodies import SESSIONS, SHORT, Batch, MakeBatch
 
-Json = dict[str, Any]
 FOLDER = CORPORA / "agent-requests"
 ASKED = "Say done."  # what the recorded agents were asked
 SAID = f"Say done. chunks={SHORT} pace=1"

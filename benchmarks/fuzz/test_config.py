@@ -97,14 +97,9 @@ def file_of(text: bytes) -> Iterator[str]:
 
 
 WHOLE = EXAMPLE_TEXT.splitlines()
-
-
-def part_of_the_example(start: int, length: int) -> str:
-    return "\n".join(WHOLE[start : start + length])
-
-
+PARTS = st.tuples(st.integers(0, len(WHOLE)), st.integers(1, 15))
 FILES = damaged(
-    st.builds(part_of_the_example, st.integers(0, len(WHOLE)), st.integers(1, 15))
+    PARTS.map(lambda part: "\n".join(WHOLE[part[0] : part[0] + part[1]]))
     | st.lists(st.sampled_from(LINES), max_size=6).map("\n".join)
     | st.dictionaries(TEXTS, JSON, max_size=4).map(partial(yaml.safe_dump, allow_unicode=True)),
     SCRAPS,

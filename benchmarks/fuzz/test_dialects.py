@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 
 from benchmarks.fuzz.mutations import JSON, TEXTS, cuts, damaged, few
 from benchmarks.fuzz.test_sse import CONFUSED, KNOWN, SCRAPS, SETTINGS, Came, relayed
+from benchmarks.records import Json
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine import client_request, session_id
 from mlx_stack_proxy.engine.request import Request
@@ -30,15 +31,12 @@ from mlx_stack_proxy.wire.messages import MESSAGES
 from mlx_stack_proxy.wire.responses import RESPONSES
 from tests.engine.exchanges import ODD, Faults, attempt, cut, exchange
 from tests.faults.clients import Client
-from tests.faults.spoken import MESSAGES as SPEAKS_MESSAGES
-from tests.faults.spoken import RESPONSES as SPEAKS_RESPONSES
 from tests.server.test_odd_fields import MESSAGES as MESSAGES_BODY
 from tests.server.test_odd_fields import RESPONSES as RESPONSES_BODY
 from tests.server.test_odd_fields import places
 from tests.support.deltas import Speaking
 from tests.support.replies import chunk, usage_chunk
 
-Json = dict[str, Any]
 STAGES = stages.build(SETTINGS)
 DIALECTS = {"messages": MESSAGES, "responses": RESPONSES}
 
@@ -130,35 +128,26 @@ def test_the_same_body_is_the_same_request(named: tuple[str, Json]) -> None:
 
 # Any stream
 
-ASKED = {
-    "messages": Client("live", True, SPEAKS_MESSAGES).body(),
-    "responses": Client("live", True, SPEAKS_RESPONSES).body(),
+ASKED = {  # without the word on streaming, which the SDKs add
+    name: {
+        key: value for key, value in Client("live", True, name).body().items() if key != "stream"
+    }
+    for name in DIALECTS
 }
 FAILED = ProxyError(422, "loop_detected", "It loops.", extra={"attempts": []})
 now_said = b""
 
 
-STREAM = {"content-type": "text/event-stream"}
-CLAUDE = anthropic.Anthropic(
-    api_key="k",
-    base_url="http://p",
-    max_retries=0,
-    http_client=httpx2.Client(
-        transport=httpx2.MockTransport(
-            lambda _: httpx2.Response(200, headers=STREAM, content=now_said)
-        )
-    ),
-)
-OPENAI = openai.OpenAI(
-    api_key="k",
-    base_url="http://p/v1",
-    max_retries=0,
-    http_client=httpx.Client(
-        transport=httpx.MockTransport(
-            lambda _: httpx.Response(200, headers=STREAM, content=now_said)
-        )
-    ),
-)
+def served(http: Any) -> Any:
+    """A client of httpx, or of httpx2, that gets what is ``now_said``."""
+    headers = {"content-type": "text/event-stream"}
+    answer = lambda _: http.Response(200, headers=headers, content=now_said)  # noqa: E731
+    return http.Client(transport=http.MockTransport(answer))
+
+
+SDK: dict[str, Any] = {"api_key": "k", "max_retries": 0}
+CLAUDE = anthropic.Anthropic(base_url="http://p", http_client=served(httpx2), **SDK)
+OPENAI = openai.OpenAI(base_url="http://p/v1", http_client=served(httpx), **SDK)
 CLAUDE_EVENT: TypeAdapter[Any] = TypeAdapter(RawMessageStreamEvent)
 OPENAI_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
 
@@ -185,7 +174,7 @@ def read_messages(data: bytes) -> Json | None:
         if event["type"] not in ("ping", "error"):  # which the SDK has no types for
             CLAUDE_EVENT.validate_python(event, strict=True)
     try:
-        with CLAUDE.messages.stream(**_asking(ASKED["messages"])) as stream:
+        with CLAUDE.messages.stream(**ASKED["messages"]) as stream:
             final = stream.get_final_message()
     except anthropic.APIStatusError:
         assert last["type"] == "error"
@@ -210,16 +199,12 @@ def read_responses(data: bytes) -> Json | None:
     if last["type"] == "response.failed":
         return None
     if last["type"] == "response.completed":
-        with OPENAI.responses.stream(**_asking(ASKED["responses"])) as stream:
+        with OPENAI.responses.stream(**ASKED["responses"]) as stream:
             assert stream.get_final_response().output_text == _output_text(last["response"])
     else:
         assert last["type"] == "response.incomplete"
     found: Json = last["response"]
     return found
-
-
-def _asking(body: Json) -> Json:
-    return {key: value for key, value in body.items() if key != "stream"}
 
 
 def _output_text(response: Json) -> str:
@@ -286,7 +271,7 @@ NEW_ID = re.compile(r"(?:fc_)?(?:call_)?[0-9a-f]{24}")
 @given(st.sampled_from(sorted(DIALECTS)), st.lists(TEXTS, max_size=4), st.integers(0, 4))
 def test_signs_of_life_anywhere(name: str, texts: list[str], at: int) -> None:
     dialect = DIALECTS[name]
-    echo = asked(dialect, ASKED[name])[0].echo
+    echo = asked(dialect, {**ASKED[name], "stream": True})[0].echo
     speaking = Speaking(dialect.encoder(Context("req_1", "fast", echo, lambda: 7)))
     out = b""
     for number, text in enumerate([*texts, "."]):

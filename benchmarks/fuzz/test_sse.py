@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.fuzz.mutations import JSON, TEXTS, cuts, damaged, few, written
+from benchmarks.records import Json
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.attempt import Attempt
 from mlx_stack_proxy.engine.verdicts import Verdict, reason_of
@@ -21,7 +21,6 @@ from tests.engine.exchanges import ODD, Faults, attempt, client_request, cut, ex
 from tests.support.replies import KINDS, TOP, chunk, usage_chunk
 from tests.tool_validation.tool_replies import TOOLS
 
-Json = dict[str, Any]
 SETTINGS = from_mapping({})
 SCRAPS = [
     b"\n", b"\r", b"\r\n", b"\n\n", b"\r\n\r\n", b":", b": x\n\n", b"data", b"data:", b"data: ",

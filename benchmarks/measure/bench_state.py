@@ -33,18 +33,15 @@ from tests.support.redis_server import RedisServer
 MARKER = "state"
 ROUNDS = 10
 EXCHANGES = 400  # in each
+NAME = "{:032x}"  # as long as a session's hash
 COLUMNS = ("CPU loop", "CPU all", "at best", "a second", "median", "p99")
-
-
-def name_of(number: int) -> str:
-    return f"{number:032x}"  # as long as a session's hash
 
 
 async def exchange(store: Store, number: int, tag: str) -> float:
     """The seconds it took."""
     started = time.perf_counter()
     now = time.time()
-    name = name_of(number)
+    name = NAME.format(number)
     limits = [
         Limit(f"session:{name}", 10**9, rolling=False),
         Limit("hour", 10**12, rolling=True),
@@ -90,7 +87,7 @@ async def fill(store: Store, first: int, last: int) -> None:
     sticky = {"auto": Sticky("standard", now + 300)}
 
     async def one(number: int) -> None:
-        name = name_of(number)
+        name = NAME.format(number)
         spent = Settlement("none", {Limit(f"session:{name}", None, rolling=False): 54_321})
         await store.write(Change(name, 1, "standard", sticky=sticky, settlement=spent), now)
 

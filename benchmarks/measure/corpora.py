@@ -11,6 +11,13 @@ TEXTS = CORPORA / "text_tool_calls.jsonl"
 LOOPS = CORPORA / "loops.jsonl"
 
 
+def rows(path: Path) -> list[dict[str, Any]]:
+    """The lines of one corpus; none where it is absent."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
 def canonical(arguments: Any) -> str:
     """Arguments, as text or as a value, in one spelling; 42.0 and 42 are the same number."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)

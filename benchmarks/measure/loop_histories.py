@@ -12,13 +12,14 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.came import call
+from benchmarks.records import Json
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from mlx_stack_proxy.settings import Settings
 from tests.loop_detection.asking import NAMED
 from tests.loop_detection.histories import settings as settings_of
 from tests.loop_detection.played import Played
 
-Json = dict[str, Any]
 TASK: Json = {"role": "user", "content": "Do the task."}
 
 
@@ -41,12 +42,11 @@ class Report:
         return min(found) if found else None
 
 
-def settings(params: Json | None = None, changes: Json | None = None) -> Settings:
+def settings(params: Json, changes: Json) -> Settings:
     """Our defaults, or a project's own thresholds as far as we have them, too.
 
     ``changes``: to the rules of ``loop_detection`` in any case, as its section has them.
     """
-    params = params or {}
     rules: Json = {}
     if own := {name: params[name] for name in ("warn", "hard", "window") if name in params}:
         rules["identical_calls"] = own  # deer-flow's, which the original design took over
@@ -55,7 +55,7 @@ def settings(params: Json | None = None, changes: Json | None = None) -> Setting
         rules |= {"warn_threshold": most - 1, "duplicate_threshold": most - 1}
     laps = {"warn": "warn_threshold", "hard": "duplicate_threshold"}
     rules |= {laps[name]: max(2, n - 1) for name, n in params.items() if name in laps}
-    return settings_of(**{**rules, **(changes or {})})
+    return settings_of(**{**rules, **changes})
 
 
 def run(
@@ -63,7 +63,7 @@ def run(
 ) -> Report:
     """What the stage says of a line's items, the request after the last one included."""
     messages, ends = transcript(items, kind)
-    played = Played(messages, LoopDetection(settings(params, changes)), NAMED)
+    played = Played(messages, LoopDetection(settings(params or {}, changes or {})), NAMED)
     said = sorted([*played.hints, *played.broken], key=lambda one: one[0])
     # The request after the last reply is one more; it may still get a hint.
     return Report(
@@ -91,10 +91,13 @@ def transcript(items: list[Json], kind: str) -> tuple[list[Json], list[int]]:
         made = [(number, one.get("tool", one)) for number, one in some if "text" not in one]
         message: Json = {"role": "assistant", "content": item.get("text")}
         if made:
-            message["tool_calls"] = [_call(call, number) for number, call in made]
+            message["tool_calls"] = [
+                call(f"call_{number}", one["name"], json.dumps(one.get("args", {})))
+                for number, one in made
+            ]
         if thought:
             message["reasoning_content"], thought = thought, ""
-        messages += [message, *(one for number, call in made for one in _answers(call, number))]
+        messages += [message, *(said for number, one in made for said in _answers(one, number))]
         ends.append(at)
     return messages, ends
 
@@ -103,11 +106,6 @@ def _batch(placed: tuple[int, Json]) -> tuple[str, Any]:
     """What the calls of one reply have in common."""
     at, item = placed
     return ("at", at) if item.get("batch") is None else ("batch", item["batch"])
-
-
-def _call(item: Json, at: int) -> Json:
-    function = {"name": item["name"], "arguments": json.dumps(item.get("args", {}))}
-    return {"id": f"call_{at}", "type": "function", "function": function}
 
 
 def _answers(item: Json, at: int) -> list[Json]:

@@ -11,6 +11,7 @@ real stage, at the defaults and with one limit changed at a time.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 import statistics
@@ -18,8 +19,9 @@ import sys
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import orjson
 
@@ -54,27 +56,18 @@ PIECE = 16  # characters that come at once, where it matters when a loop is cut
 ENDLESS = 6_000  # characters after which a loop is a miss, or 60 laps
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(NamedTuple):
     """``lap``: what comes over and over, after ``before``."""
 
     before: str
     lap: str
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """``cut``: honest files, by kind. ``after``: characters until a loop is cut, by its lap's."""
-
-    cut: Counter[str]
-    after: dict[int, list[int | None]]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     parser = machine.options("benchmarks.measure.loop_limits", __doc__, write=True)
     parser.add_argument("-n", type=int, default=1000, help="files of each kind, at most")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args(arguments)
+    given = parser.parse_args()
     rng = random.Random(given.seed)
     files = honest_files(given.n, rng)
     loops = made_up_loops([text for _, text in files], rng)
@@ -90,12 +83,12 @@ def honest_files(most: int, rng: random.Random) -> list[tuple[str, str]]:
     by_kind: dict[str, list[Path]] = {}
     for path in all_paths():
         by_kind.setdefault(path.suffix, []).append(path)
-    return [
-        (kind, text)
-        for kind, paths in sorted(by_kind.items())
-        for path in rng.sample(paths, min(len(paths), most))
-        if (text := _text(path)) is not None
-    ]
+    found = []
+    for kind, paths in sorted(by_kind.items()):
+        for path in rng.sample(paths, min(len(paths), most)):
+            with contextlib.suppress(UnicodeDecodeError):
+                found.append((kind, path.read_text("utf-8")))
+    return found
 
 
 def all_paths() -> list[Path]:
@@ -107,13 +100,6 @@ def all_paths() -> list[Path]:
         for path in itertools.chain(own, site.rglob("*"))
         if path.suffix in KINDS and path.is_file() and LEAST < path.stat().st_size < MOST
     )
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text("utf-8")
-    except UnicodeDecodeError:
-        return None
 
 
 def made_up_loops(texts: Sequence[str], rng: random.Random) -> list[Loop]:
@@ -164,18 +150,6 @@ def cut_after(rules: LoopDetectionSettings, loop: Loop) -> int | None:
     return None
 
 
-def outcome(
-    rules: LoopDetectionSettings, files: Sequence[tuple[str, str]], loops: Sequence[Loop]
-) -> Outcome:
-    cut = Counter(
-        kind for kind, text in files if cuts_text(rules, text) or cuts_argument(rules, text)
-    )
-    after: dict[int, list[int | None]] = {size: [] for size in LAPS}
-    for loop in loops:
-        after[len(loop.lap)].append(cut_after(rules, loop))
-    return Outcome(cut, after)
-
-
 def variants() -> Iterator[tuple[str, LoopDetectionSettings]]:
     """The defaults, then each limit at other values."""
     default = LoopDetectionSettings()
@@ -202,16 +176,16 @@ def report(files: Sequence[tuple[str, str]], loops: Sequence[Loop]) -> str:
     head = ["", "honest files cut", *(f"a loop of {lap:,} characters is cut after" for lap in LAPS)]
     rows = []
     for name, rules in variants():
-        found = outcome(rules, files, loops)
-        rows.append([name, _cut(found.cut), *(_after(found.after[size]) for size in LAPS)])
+        cut = Counter(
+            kind for kind, text in files if cuts_text(rules, text) or cuts_argument(rules, text)
+        )
+        by_kind = ", ".join(f"{count} {kind}" for kind, count in cut.most_common())
+        after: dict[int, list[int | None]] = {size: [] for size in LAPS}
+        for loop in loops:
+            after[len(loop.lap)].append(cut_after(rules, loop))
+        honest = f"**{cut.total()}** ({by_kind})" if cut else "0"
+        rows.append([name, honest, *map(_after, after.values())])
     return f"{said}\n\n{pages.table(head, rows)}"
-
-
-def _cut(cut: Counter[str]) -> str:
-    if not cut:
-        return "0"
-    kinds = ", ".join(f"{count} {kind}" for kind, count in cut.most_common())
-    return f"**{cut.total()}** ({kinds})"
 
 
 def _after(found: Sequence[int | None]) -> str:

@@ -8,34 +8,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from mlx_stack_proxy.engine.verdicts import LoopDetected, Verdict
+from benchmarks.records import Json
+from mlx_stack_proxy.engine.verdicts import LoopDetected
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request, exchange
 from tests.loop_detection.histories import settings as settings_of
 from tests.support.deltas import text_delta, watched
-
-Json = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The piece with which the reply was ended, from 0, and why; None: it never was."""
-
-    at: int | None = None
-    characters: int = 0
-    verdict: Verdict | None = None
-
-    def __str__(self) -> str:
-        if self.at is None:
-            return "silent"
-        if isinstance(self.verdict, LoopDetected):
-            return f"cut in piece {self.at}, after {self.characters} characters"
-        return f"piece {self.at}: {self.verdict}"
 
 
 def pieces(items: list[Any]) -> Iterator[str]:
@@ -57,18 +39,15 @@ def pieces(items: list[Any]) -> Iterator[str]:
             yield from (whole[at : at + size] for at in range(0, len(whole), size))
 
 
-def settings(params: Json | None = None, changes: Json | None = None) -> Settings:
+def settings(params: Json, changes: Json) -> Settings:
     """Our defaults, or a project's own numbers: so many pieces of such a length.
 
     ``changes``: to the rules of ``loop_detection`` in any case, as its section has them.
     """
-    params = params or {}
     generation: Json = {}
     if (times := params.get("content_threshold")) is not None:
         generation = {"min_laps": times, "min_chars": times * params.get("chunk", 1)}
-    changes = changes or {}
-    generation |= changes.get("generation", {})
-    return settings_of(**{**changes, "generation": generation})
+    return settings_of(**{**changes, "generation": generation | changes.get("generation", {})})
 
 
 def watch(given: Settings, tools: Sequence[Json] = ()) -> ReplyWatch:
@@ -76,13 +55,15 @@ def watch(given: Settings, tools: Sequence[Json] = ()) -> ReplyWatch:
     return ReplyWatch(exchange(client_request(tools=list(tools)), tiers=("fast",)), given)
 
 
-def run(items: list[Any], params: Json | None = None, changes: Json | None = None) -> Answer:
-    """The first piece that ends the reply."""
+def run(items: list[Any], params: Json, changes: Json) -> tuple[int | None, str]:
+    """The first piece that ends the reply, from 0, and why, in words; None where it never is."""
     one, reply = watch(settings(params, changes)), Reply()
     characters = 0
     for at, piece in enumerate(pieces(items)):
         characters += len(piece)
         verdict = watched(one.watch, reply, [text_delta(piece)]) if piece else None
+        if isinstance(verdict, LoopDetected):
+            return at, f"cut in piece {at}, after {characters} characters"
         if verdict is not None:
-            return Answer(at, characters, verdict)
-    return Answer()
+            return at, f"piece {at}: {verdict}"
+    return None, "silent"

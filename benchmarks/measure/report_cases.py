@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import permutations
 from typing import Any, Final
 
-Json = dict[str, Any]
+from benchmarks.records import Json
+
 Calls = tuple[tuple[str, Json], ...]
 
 

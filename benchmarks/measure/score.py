@@ -13,19 +13,20 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from benchmarks.came import call
 from benchmarks.measure import score_real_models
-from benchmarks.measure.corpora import CORPORA, TEXTS, canonical
+from benchmarks.measure.corpora import CORPORA, TEXTS, canonical, rows
+from benchmarks.records import Json
 from mlx_stack_proxy import stages
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall, Verdict
 from mlx_stack_proxy.settings import DEFAULT_TIERS, Settings
 from mlx_stack_proxy.wire.sse import DONE_FRAME, data_frame
 from tests.engine.exchanges import Faults, attempt, client_request, exchange
 from tests.support.replies import chunk
+from tests.tool_validation.calls import parameters, tool
 
-Json = dict[str, Any]
 SETTINGS = Settings(tiers=DEFAULT_TIERS)
 STAGES = stages.build(SETTINGS)
 
@@ -85,20 +86,10 @@ def _frames(calls: list[tuple[str, str]], text: str, size: int) -> Iterator[byte
     deltas: list[Json] = [{"role": "assistant", "content": ""}]
     deltas += [{"content": text[at : at + size]} for at in range(0, len(text), size)]
     for place, (name, arguments) in enumerate(calls):
-        function = {"name": name, "arguments": arguments}
-        call = {"index": place, "id": f"c{place}", "type": "function", "function": function}
-        deltas.append({"tool_calls": [call]})
+        deltas.append({"tool_calls": [call(f"c{place}", name, arguments, index=place)]})
     for one in [*map(chunk, deltas), chunk({}, "tool_calls" if calls else "stop")]:
         yield data_frame(json.dumps(one).encode())
     yield DONE_FRAME
-
-
-def rows(name: str, corpora: Path = CORPORA) -> list[Json]:
-    """The lines of one corpus; none where it is absent."""
-    path = corpora / name
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
 def same(found: list[tuple[str, str]], wanted: list[Json]) -> bool:
@@ -106,17 +97,16 @@ def same(found: list[tuple[str, str]], wanted: list[Json]) -> bool:
     if len(found) != len(wanted):
         return False
     return all(
-        name == call["name"]
-        and (call["arguments"] is None or canonical(arguments) == canonical(call["arguments"]))
-        for (name, arguments), call in zip(found, wanted, strict=True)
+        name == one["name"]
+        and (one["arguments"] is None or canonical(arguments) == canonical(one["arguments"]))
+        for (name, arguments), one in zip(found, wanted, strict=True)
     )
 
 
 # What each corpus says of the stages
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """One case. ``wrong``: what is wrong with it, in a word; empty: it came out right."""
 
     id: str
@@ -134,7 +124,7 @@ def valid_calls(row: Json) -> Iterator[Found]:
     """
     spellings: list[Json] = [{}, {"ensure_ascii": False, "separators": (",", ":")}, {"indent": 2}]
     spelled = [
-        [(call["name"], json.dumps(call["arguments"], **how)) for call in row["valid_calls"]]
+        [(one["name"], json.dumps(one["arguments"], **how)) for one in row["valid_calls"]]
         for how in spellings
     ]
     for calls in [*spelled, *([one] for one in spelled[0])]:
@@ -180,7 +170,12 @@ def issue_miss(row: Json) -> str | None:
     """
     wanted = row["expected_calls"]
     text = row["text_or_arguments"]
-    calls = wanted or [{"name": "tool", "arguments": _first_keys(text)}]
+    try:
+        named = json.loads(text)
+    except ValueError:
+        named = None
+    # The arguments that broken ones name, so that only what is broken is judged.
+    calls = wanted or [{"name": "tool", "arguments": named if isinstance(named, dict) else {}}]
     tools = _tools_of(calls)
     if row["where"] == "content":
         result = judged(tools, [], [], text)
@@ -196,23 +191,11 @@ def issue_miss(row: Json) -> str | None:
     return f"delivered: {result.calls}"
 
 
-def _first_keys(text: str) -> Json:
-    """The arguments that broken ones name, so that only what is broken is judged."""
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def _tools_of(calls: list[Json]) -> list[Json]:
     tools = {}
-    for call in calls:
-        given = call["arguments"] or {}
-        properties = {key: _schema_of(value) for key, value in given.items()}
-        schema = {"type": "object", "properties": properties, "required": list(properties)}
-        function = {"name": call["name"], "parameters": schema}
-        tools[call["name"]] = {"type": "function", "function": function}
+    for one in calls:
+        properties = {key: _schema_of(value) for key, value in (one["arguments"] or {}).items()}
+        tools[one["name"]] = tool(one["name"], parameters(*properties, **properties))
     return list(tools.values())
 
 
@@ -262,19 +245,19 @@ def run(say: Callable[[str], None] = print) -> int:
     def wrong(cases: Iterable[Found], *kinds: str) -> list[Found]:
         return [one for one in cases if one.wrong in kinds]
 
-    lost = wrong((one for row in rows("bfcl.jsonl") for one in valid_calls(row)), "lost")
+    lost = wrong((one for row in rows(CORPORA / "bfcl.jsonl") for one in valid_calls(row)), "lost")
     goals.most("valid calls: rejected or changed", lost)
-    mutated = [(row, mutation(row)) for row in rows("mutations.jsonl")]
+    mutated = [(row, mutation(row)) for row in rows(CORPORA / "mutations.jsonl")]
     certain = [one for row, one in mutated if row["class"] == "locally_repairable"]
     goals.share("mutations: repaired exactly", certain, wrong(certain, "retried"), REPAIRED_SHARE)
     delivered = wrong((one for _, one in mutated), "delivered")
     goals.most("mutations: delivered wrong", delivered, WRONG)
-    texts = [text(row) for row in rows(TEXTS.name)]
+    texts = [text(row) for row in rows(TEXTS)]
     goals.share("text calls: exact", texts, wrong(texts, "missed"), TEXT_SHARE)
     goals.most("text calls: false", wrong(texts, "false"))
-    uneven = [row["id"] for row in rows(TEXTS.name) if is_uneven(row)]
+    uneven = [row["id"] for row in rows(TEXTS) if is_uneven(row)]
     goals.most("text calls: cut otherwise, else read", uneven)
-    issues = [(row, issue_miss(row)) for row in rows("issues_malformed.jsonl")]
+    issues = [(row, issue_miss(row)) for row in rows(CORPORA / "issues_malformed.jsonl")]
     misses = [f"{row['id']} ({row['expected_action']}): {miss}" for row, miss in issues if miss]
     goals.most(f"reported shapes: of {len(issues)} not as they say", misses, ISSUE_EXCEPTIONS)
     _real_models(goals)
@@ -284,7 +267,7 @@ def run(say: Callable[[str], None] = print) -> int:
 def _real_models(goals: Goals) -> None:
     """Judge the replies of real models: each readable call is read, and none is read wrong."""
     by_kind: dict[str, list[Found]] = defaultdict(list)
-    for row in rows(score_real_models.NAME):
+    for row in rows(CORPORA / score_real_models.NAME):
         kind = score_real_models.kind_of(row, judged)
         said = Found(row["id"], "" if kind == "read" else kind, repr(row["reply"]["content"]))
         by_kind[kind].append(said)

@@ -22,9 +22,8 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.measure import loop_histories, loop_streams
-from benchmarks.measure.corpora import LOOPS
-
-Json = dict[str, Any]
+from benchmarks.measure.corpora import LOOPS, rows
+from benchmarks.records import Json
 
 # kind → what we say of a line: whether it came out right, and our answer in words
 Judge = Callable[[Json, bool, Json], tuple[bool, str]]
@@ -53,11 +52,11 @@ def across_turns(line: Json, own_params: bool, changes: Json) -> tuple[bool, str
 def while_generating(line: Json, own_params: bool, changes: Json) -> tuple[bool, str]:
     """A ``content_stream``: a loop must be cut by the piece it is expected at."""
     params = line.get("params") if own_params else None
-    answer = loop_streams.run(line["input"], params, changes)
+    at, said = loop_streams.run(line["input"], params or {}, changes)
     if line["expected"] == "no_loop":
-        return answer.at is None, str(answer)
+        return at is None, said
     by = line.get("at")
-    return answer.at is not None and (by is None or answer.at <= by), str(answer)
+    return at is not None and (by is None or at <= by), said
 
 
 KINDS: dict[str, Judge] = {
@@ -92,8 +91,7 @@ def score(path: Path, changes: Json) -> int:
     right: Counter[tuple[str, str]] = Counter()
     total: Counter[tuple[str, str]] = Counter()
     wrong_portable = 0
-    for raw in path.read_text("utf-8").splitlines():
-        line = json.loads(raw)
+    for line in rows(path):
         judge = KINDS.get(line["kind"])
         if judge is None:
             continue

@@ -20,8 +20,9 @@ import sys
 from collections import Counter
 from typing import Any, Final
 
-from benchmarks.measure.corpora import CORPORA
-from benchmarks.measure.score import Goals, judged, rows, same
+from benchmarks.measure.corpora import CORPORA, rows
+from benchmarks.measure.score import Goals, judged, same
+from tests.tool_validation.calls import tool
 
 PEERS: Final = CORPORA / "peers"
 FILES: Final = ("tool-calls-*.jsonl", "templates-*.jsonl")
@@ -49,7 +50,8 @@ KNOWN: Final = {
 def kind_of(row: dict[str, Any]) -> str:
     """Return what the stages make of a row, as one of ``KINDS``."""
     expected = [{"name": name, "arguments": arguments} for name, arguments in row["expected"]]
-    tools = [tool if "function" in tool else _wrapped(tool) for tool in row["input"]["tools"] or ()]
+    offered = row["input"]["tools"] or ()
+    tools = [one if "function" in one else {"type": "function", "function": one} for one in offered]
     result = judged(tools, [], [], row["input"]["text"])
     if result.verdict is not None:
         return "asked again"
@@ -60,15 +62,10 @@ def kind_of(row: dict[str, Any]) -> str:
     return "wrong" if expected else "false"
 
 
-def _wrapped(function: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "function": function}
-
-
 def value_kind(row: dict[str, Any]) -> str:
     """Return what the stages make of a value, as one word after its validity."""
     name, arguments = "do_it", row["input"]["arguments"]
-    tool = _wrapped({"name": name, "parameters": row["input"]["schema"]})
-    result = judged([tool], [], [(name, arguments)])
+    result = judged([tool(name, row["input"]["schema"])], [], [(name, arguments)])
     if result.verdict is not None:
         return f"{row['expected']} {'doubted' if result.verdict.doubt else 'refused'}"
     delivered = result.calls == [(name, arguments)]
@@ -78,7 +75,7 @@ def value_kind(row: dict[str, Any]) -> str:
 def score_values(verbose: bool, goals: Goals) -> None:
     """Print how values fare: few invalid ones may pass, and all valid ones have to."""
     counts: Counter[str] = Counter()
-    for row in rows(SCHEMAS, PEERS):
+    for row in rows(PEERS / SCHEMAS):
         kind = value_kind(row)
         if kind == "invalid delivered" and any(part in row["address"] for part in ASIDE):
             kind = "invalid aside"
@@ -105,7 +102,7 @@ def main() -> int:
     print(f"{'file':40}" + "".join(f"{kind:>13}" for kind in KINDS))
     for path in files:
         counts: Counter[str] = Counter()
-        for row in rows(path.name, PEERS):
+        for row in rows(path):
             kind, reason = kind_of(row), KNOWN.get(row["address"])
             counts[kind] += 1
             if kind in ("wrong", "false"):

@@ -16,11 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.measure.corpora import canonical
+from benchmarks.records import Json
 from mlx_stack_proxy.engine.verdicts import InvalidToolCall
 from mlx_stack_proxy.tool_validation.text_calls import rescue, rescue_cut
 from mlx_stack_proxy.tool_validation.tools import tool_set
 
-Json = dict[str, Any]
 NAME = "real-models/replies.jsonl"
 _CALL = re.compile(r'\{\s*"name"\s*:')
 _KEYS = ("arguments", "parameters")

@@ -22,33 +22,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.measure.corpora import CORPORA
-from benchmarks.measure.report_cases import (
-    FINE,
-    PROMPTS,
-    SERVERS,
-    TEXTS,
-    USAGES,
-    WANTED,
-    Wanted,
-)
+from benchmarks.came import call as made
+from benchmarks.measure.corpora import CORPORA, rows
+from benchmarks.measure.report_cases import FINE, PROMPTS, SERVERS, TEXTS, USAGES, WANTED, Wanted
 from benchmarks.measure.score import Goals
+from benchmarks.records import Json
 from mlx_stack_proxy.wire.thoughts import after_thoughts
 from tests.faults.clients import Outcome, read
 from tests.faults.spoken import SPOKEN
-from tests.support.replies import (
-    DONE,
-    USAGE,
-    chunk,
-    completion,
-    data,
-    litellm_error,
-    usage_chunk,
-)
+from tests.support.replies import DONE, USAGE, chunk, completion, data, litellm_error, usage_chunk
 from tests.support.running_proxy import running_proxy
 from tests.support.scripted_server import Call, Delay, Piece, Reply, ScriptedServer, WhenWhole
 
-Json = dict[str, Any]
 NAME: Final = "reports.jsonl"
 AGAIN: Final = "RETRIED-OK"
 KINDS: Final = ("right", "half", "wrong", "open", "aside")
@@ -72,13 +57,16 @@ class Case:
     upstream: Json  # `stream`: a reply as data or its frames; else `status` and `body`; or neither
     wanted: Wanted | None
 
-    def body(self, stream: bool) -> Json:
-        return {**self.request, "stream": stream}
-
     def reply(self) -> Reply | WhenWhole:
         """The reported reply, streamed or whole as the request says."""
         if (server := SERVERS.get(self.name)) is not None:
-            return WhenWhole(lambda call: _fine(call, server(call.json())))
+            return WhenWhole(
+                lambda call: (
+                    litellm_error(*error)
+                    if (error := server(call.json()))
+                    else _written(call, {"text": "fine"}, USAGE)
+                )
+            )
         if "status" in self.upstream:
             return Reply.json(self.upstream["body"], self.upstream["status"])
         reply = self.upstream["stream"]
@@ -93,10 +81,6 @@ class Case:
         return WhenWhole(lambda call: _written(call, said, USAGE))
 
 
-def _fine(call: Call, error: tuple[int, str] | None) -> Reply:
-    return litellm_error(*error) if error else _written(call, {"text": "fine"}, USAGE)
-
-
 def _piece(item: Any) -> Piece:
     if isinstance(item, str):
         return item.encode()
@@ -104,10 +88,7 @@ def _piece(item: Any) -> Piece:
 
 
 def _written(call: Call, said: Json, usage: Json) -> Reply:
-    calls = [
-        {"index": i, "id": f"c{i}", "type": "function", "function": {"name": n, "arguments": a}}
-        for i, (n, a) in enumerate(said.get("calls") or ())
-    ]
+    calls = [made(f"c{i}", n, a, index=i) for i, (n, a) in enumerate(said.get("calls") or ())]
     finish = said.get("finish") or ("tool_calls" if calls else "stop")
     text, thought = said.get("text"), said.get("reasoning")
     if not call.json().get("stream"):
@@ -131,8 +112,7 @@ def _parts(text: str | None, size: int = 7) -> Iterator[str]:
 
 def cases() -> Iterator[Case | str]:
     """Yield each case; the name of one that can't be played here."""
-    for line in (CORPORA / NAME).read_text(encoding="utf-8").splitlines():
-        report = json.loads(line)
+    for report in rows(CORPORA / NAME):
         for row in report["cases"]:
             yield _case(row, report["verdict"]) if row.get("request") else row["case"]
 
@@ -179,7 +159,7 @@ async def played(case: Case, stream: bool, always: bool) -> tuple[Outcome, int]:
         async with running_proxy(upstream.url, SETTINGS) as proxy:
             begun = time.monotonic()
             path = SPOKEN[case.dialect].path
-            response = await proxy.client.post(path, json=case.body(stream))
+            response = await proxy.client.post(path, json={**case.request, "stream": stream})
             seconds = time.monotonic() - begun
             return read(response, seconds, case.dialect), len(upstream.calls)
 

