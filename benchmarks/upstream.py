@@ -27,6 +27,7 @@ from dataclasses import replace
 import orjson
 import uvloop
 
+from benchmarks.came import call
 from tests.faults.catalogue import BAD_CALL, FAULTS, LAPS, calling, good
 from tests.faults.catalogue import whole as whole_reply
 from tests.support.replies import (
@@ -120,10 +121,8 @@ def deltas(count: int, calls: bool) -> list[Json]:
     written = ['{"path": "src/parser/errors.py", "start_line": 40}']  # as mlx-lm sends it
     if count > 1:
         written = ['{"path": "', *(text[1:] + "/" for text in pieces(count - 1)[1:]), '"}']
-    functions: list[Json] = [{"arguments": one} for one in written]
-    functions[0]["name"] = CALLED
-    found: list[Json] = [{"index": 0, "function": one} for one in functions]
-    found[0] |= {"id": "call_7d41c0a9", "type": "function"}
+    found = [call("call_7d41c0a9", CALLED, written[0], index=0)]
+    found += [{"index": 0, "function": {"arguments": one}} for one in written[1:]]
     return [{"tool_calls": [one]} for one in found]
 
 
@@ -153,7 +152,7 @@ def whole(count: int, pace: int, calls: bool) -> Reply:
 
 def words(count: int, seed: int) -> list[str]:
     text = long_text(8 * count, seed)
-    return [text[8 * at : 8 * at + 8] for at in range(count)]
+    return [text[at : at + 8] for at in range(0, 8 * count, 8)]
 
 
 TEXT, SLOW = words(150, 1), words(200, 2)
@@ -164,6 +163,7 @@ def say(texts: Iterable[str], *between: Piece) -> Reply:
     return Reply.sse(ROLE, *said, END, data(usage_chunk()), DONE)
 
 
+@functools.cache
 def big() -> Reply:
     """1 MB, and little text: the text of a reply is kept until its end."""
     texts = words(BIG_CHUNKS, 3)
@@ -191,7 +191,7 @@ WRITTEN_CALL = '<tool_call>\n{"name": "search", "arguments": {"query": "quokka"}
 WORDS_FOR: dict[str, Callable[[], Reply]] = {
     "text": functools.cache(lambda: say(TEXT)),
     "slow": functools.cache(lambda: say(SLOW, SHORT_WAIT)),
-    "big": functools.cache(big),
+    "big": big,
     "endless": lambda: endless(random.randrange(8)),
     "thinking": functools.cache(lambda: never_ending(words(3_000, 7), "reasoning_content")),
     "laps": functools.cache(

@@ -49,12 +49,7 @@ def tool_calls() -> set[str]:
 
 def loops() -> set[str]:
     """Loops, and what only looks like one."""
-    judged = [(line, score_loops.KINDS.get(line["kind"])) for line in corpora.rows(LOOPS)]
-    return {
-        line["id"]
-        for line, judge in judged
-        if judge is not None and judge(line, line["tier"] != "portable", {})[0]
-    }
+    return {line["id"] for line, is_right, _ in score_loops.judged(LOOPS) if is_right}
 
 
 def figures(row: Row | None, sample: int) -> Counter[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import takewhile
 from typing import Any
 
 import jsonschema
@@ -106,32 +108,18 @@ def periodic(text: str) -> bool:
 
 def _unmoved(call: tuple[str, str], history: Sequence[Json]) -> int:
     """How often a call was made before, counted back from the last as long as its result stayed."""
-    results = [result for made, result in _made(history) if made == call]
-    count = 0
-    for result in reversed(results):
-        if result != results[-1]:
-            break
-        count += 1
-    return count
-
-
-def _made(history: Iterable[Json]) -> list[tuple[tuple[str, str], str]]:
-    """Each call that has a result, with it."""
     by_id: dict[str, tuple[str, str]] = {}
-    found = []
+    results: list[str] = []
     for message in history:
-        for call in message.get("tool_calls") or []:
-            by_id[call["id"]] = _key(call)
-        if message["role"] == "tool" and message.get("tool_call_id") in by_id:
-            found.append((by_id[message["tool_call_id"]], str(message["content"])))
-    return found
+        by_id |= {one["id"]: _key(one) for one in message.get("tool_calls") or []}
+        if message["role"] == "tool" and by_id.get(message.get("tool_call_id", "")) == call:
+            results.append(str(message["content"]))
+    return sum(1 for _ in takewhile(lambda result: result == results[-1], reversed(results)))
 
 
 def _key(call: Mapping[str, Any]) -> tuple[str, str]:
     function = call["function"]
     arguments = function["arguments"]
-    try:
+    with suppress(ValueError, TypeError):
         arguments = json.dumps(json.loads(arguments), sort_keys=True)
-    except (ValueError, TypeError):
-        pass
     return function["name"], str(arguments)

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -28,8 +29,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-@dataclass(frozen=True)
-class Ended:
+class Ended(NamedTuple):
     code: int  # -9 where it ran past its time
     said: str
 
@@ -39,22 +39,6 @@ class Environment:
     """An npm prefix in a folder."""
 
     folder: Path
-
-    @property
-    def _done(self) -> Path:
-        return self.folder / ".installed"
-
-    def install(self, package: str, fresh: bool = False) -> None:
-        """Raises `CalledProcessError` where npm can't be reached."""
-        if self._done.exists() and not fresh:
-            return
-        say(f"{package}: installing")
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self.folder.mkdir(parents=True)
-        quiet = ("--no-audit", "--no-fund", "--loglevel=error")
-        command = ["npm", "install", "-g", *quiet, package]
-        subprocess.run(command, env={**os.environ, **self.variables}, check=True)
-        self._done.touch()
 
     @property
     def variables(self) -> dict[str, str]:
@@ -90,7 +74,7 @@ class Environment:
         finally:  # whatever it has left behind, too, and also where we are interrupted
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-            _end_all_of(home)
+            _end_daemons_of(home)
         said, _ = await saying
         text = said.decode(errors="replace")
         if not ended:
@@ -98,8 +82,8 @@ class Environment:
         return Ended(process.returncode or 0, text)
 
 
-def _end_all_of(home: Path) -> None:
-    """End the daemons that have left the script's process group, such as Cline's."""
+def _end_daemons_of(home: Path) -> None:
+    """End what has left the script's process group, such as Cline's daemons."""
     killed = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -112,7 +96,14 @@ def _end_all_of(home: Path) -> None:
 def installed(package: str, fresh: bool = False) -> Environment:
     """An agent's own environment; raises `CalledProcessError` where npm can't be reached."""
     environment = Environment(ENVIRONMENTS / package.rpartition("/")[2])
-    environment.install(package, fresh)
+    done = environment.folder / ".installed"
+    if fresh or not done.exists():
+        say(f"{package}: installing")
+        shutil.rmtree(environment.folder, ignore_errors=True)
+        environment.folder.mkdir(parents=True)
+        command = ["npm", "install", "-g", "--no-audit", "--no-fund", "--loglevel=error", package]
+        subprocess.run(command, env={**os.environ, **environment.variables}, check=True)
+        done.touch()
     return environment
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -22,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+import redis
 import uvloop
 
 from benchmarks import machine, pages
@@ -113,9 +113,8 @@ async def bench(label: str, store: Store, most: int, size: Callable[[], int] | N
 
 
 def memory_of(server: RedisServer) -> int:
-    command = ["redis-cli", "-p", str(server.port), "info", "memory"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return int(told.split("used_memory:")[1].split()[0])
+    with redis.Redis(port=server.port) as asked:
+        return int(asked.info("memory")["used_memory"])
 
 
 async def tables(most: int) -> list[str]:
@@ -135,9 +134,8 @@ async def tables(most: int) -> list[str]:
     if shutil.which("redis-server") is None:
         return [*found, "redis: the program redis-server is missing"]
     with tempfile.TemporaryDirectory() as folder, RedisServer(Path(folder)) as server:
-        empty = memory_of(server)
-        store_there = RedisStore(server.url, sizes)
-        return [*found, await bench("redis", store_there, most, lambda: memory_of(server) - empty)]
+        empty, there = memory_of(server), RedisStore(server.url, sizes)
+        return [*found, await bench("redis", there, most, lambda: memory_of(server) - empty)]
 
 
 def main() -> int:

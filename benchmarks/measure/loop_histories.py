@@ -42,11 +42,8 @@ class Report:
         return min(found) if found else None
 
 
-def settings(params: Json, changes: Json) -> Settings:
-    """Our defaults, or a project's own thresholds as far as we have them, too.
-
-    ``changes``: to the rules of ``loop_detection`` in any case, as its section has them.
-    """
+def settings(params: Json) -> Settings:
+    """Our defaults, or a project's own thresholds as far as we have them, too."""
     rules: Json = {}
     if own := {name: params[name] for name in ("warn", "hard", "window") if name in params}:
         rules["identical_calls"] = own  # deer-flow's, which the original design took over
@@ -55,15 +52,13 @@ def settings(params: Json, changes: Json) -> Settings:
         rules |= {"warn_threshold": most - 1, "duplicate_threshold": most - 1}
     laps = {"warn": "warn_threshold", "hard": "duplicate_threshold"}
     rules |= {laps[name]: max(2, n - 1) for name, n in params.items() if name in laps}
-    return settings_of(**{**rules, **changes})
+    return settings_of(**rules)
 
 
-def run(
-    items: list[Json], kind: str, params: Json | None = None, changes: Json | None = None
-) -> Report:
+def run(items: list[Json], kind: str, params: Json | None = None) -> Report:
     """What the stage says of a line's items, the request after the last one included."""
     messages, ends = transcript(items, kind)
-    played = Played(messages, LoopDetection(settings(params or {}, changes or {})), NAMED)
+    played = Played(messages, LoopDetection(settings(params or {})), NAMED)
     said = sorted([*played.hints, *played.broken], key=lambda one: one[0])
     # The request after the last reply is one more; it may still get a hint.
     return Report(

@@ -16,7 +16,7 @@ from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
 from mlx_stack_proxy.settings import Settings
 from mlx_stack_proxy.wire.reply import Reply
 from tests.engine.exchanges import client_request, exchange
-from tests.loop_detection.histories import settings as settings_of
+from tests.loop_detection.histories import settings
 from tests.support.deltas import text_delta, watched
 
 
@@ -39,26 +39,20 @@ def pieces(items: list[Any]) -> Iterator[str]:
             yield from (whole[at : at + size] for at in range(0, len(whole), size))
 
 
-def settings(params: Json, changes: Json) -> Settings:
-    """Our defaults, or a project's own numbers: so many pieces of such a length.
-
-    ``changes``: to the rules of ``loop_detection`` in any case, as its section has them.
-    """
-    generation: Json = {}
-    if (times := params.get("content_threshold")) is not None:
-        generation = {"min_laps": times, "min_chars": times * params.get("chunk", 1)}
-    return settings_of(**{**changes, "generation": generation | changes.get("generation", {})})
-
-
 def watch(given: Settings, tools: Sequence[Json] = ()) -> ReplyWatch:
     """The real stage's watch of a reply to a request that offers these tools."""
     return ReplyWatch(exchange(client_request(tools=list(tools)), tiers=("fast",)), given)
 
 
-def run(items: list[Any], params: Json, changes: Json) -> tuple[int | None, str]:
-    """The first piece that ends the reply, from 0, and why, in words; None where it never is."""
-    one, reply = watch(settings(params, changes)), Reply()
-    characters = 0
+def run(items: list[Any], params: Json) -> tuple[int | None, str]:
+    """The first piece that ends the reply, from 0, and why, in words; None where it never is.
+
+    ``params``: a project's own numbers, so many pieces of such a length; else our defaults.
+    """
+    generation: Json = {}
+    if (times := params.get("content_threshold")) is not None:
+        generation = {"min_laps": times, "min_chars": times * params.get("chunk", 1)}
+    one, reply, characters = watch(settings(generation=generation)), Reply(), 0
     for at, piece in enumerate(pieces(items)):
         characters += len(piece)
         verdict = watched(one.watch, reply, [text_delta(piece)]) if piece else None

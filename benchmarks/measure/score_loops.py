@@ -1,7 +1,6 @@
 """Loop detection on recorded cases, by kind and tier, with every miss.
 
     make score
-    python -m benchmarks.measure.score_loops --set duplicate_threshold=4  # another value
 
 Reads ``../shared/corpora/loops.jsonl`` (from the project's root), or the file given, where there is
 one. ``portable`` lines are judged at our own defaults: all must come out right. ``threshold`` lines
@@ -12,91 +11,73 @@ Exits with 1 where a portable line is wrong.
 
 from __future__ import annotations
 
-import functools
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from benchmarks import machine
 from benchmarks.measure import loop_histories, loop_streams
 from benchmarks.measure.corpora import LOOPS, rows
 from benchmarks.records import Json
 
-# kind → what we say of a line: whether it came out right, and our answer in words
-Judge = Callable[[Json, bool, Json], tuple[bool, str]]
 
-
-def across_turns(line: Json, own_params: bool, changes: Json) -> tuple[bool, str]:
+def across_turns(line: Json, params: Json) -> tuple[bool, str]:
     """A ``tool_sequence`` or a ``history``.
 
     A loop must be told or broken by the item it is expected at. Where none is expected, a sequence
     must stay silent throughout and a history must have calmed down by its end.
     """
-    params = line.get("params") if own_params else None
-    report = loop_histories.run(line["input"], line["kind"], params, changes)
+    report = loop_histories.run(line["input"], line["kind"], params)
     first, at = report.first, line.get("at")
+    if first is None:
+        return line["expected"] == "no_loop", "silent"
     said = f"warned {report.warned}, broken {report.broken} ({', '.join(report.detectors)})"
     if line["expected"] == "no_loop":
-        quiet = first is None if line["kind"] == "tool_sequence" else not report.at_end
-        return quiet, said if first is not None else "silent"
-    on_time = first is not None and (at is None or first <= at)
-    hard = line.get("hard_at")
-    if hard is not None and own_params:
-        on_time = on_time and report.broken is not None and report.broken <= hard
-    return on_time, said if first is not None else "silent"
+        return line["kind"] != "tool_sequence" and not report.at_end, said
+    hard = line.get("hard_at") if line["tier"] != "portable" else None
+    is_broken = hard is None or (report.broken is not None and report.broken <= hard)
+    return (at is None or first <= at) and is_broken, said
 
 
-def while_generating(line: Json, own_params: bool, changes: Json) -> tuple[bool, str]:
+def while_generating(line: Json, params: Json) -> tuple[bool, str]:
     """A ``content_stream``: a loop must be cut by the piece it is expected at."""
-    params = line.get("params") if own_params else None
-    at, said = loop_streams.run(line["input"], params or {}, changes)
+    at, said = loop_streams.run(line["input"], params)
     if line["expected"] == "no_loop":
         return at is None, said
     by = line.get("at")
     return at is not None and (by is None or at <= by), said
 
 
-KINDS: dict[str, Judge] = {
+# kind → what we say of a line at these numbers: whether it came out right, and our answer
+KINDS: dict[str, Callable[[Json, Json], tuple[bool, str]]] = {
     "tool_sequence": across_turns,
     "history": across_turns,
     "content_stream": while_generating,
 }
 
 
+def judged(path: Path) -> list[tuple[Json, bool, str]]:
+    """Each line of a kind that we know, whether it came out right, and our answer in words."""
+    lines = [line for line in rows(path) if line["kind"] in KINDS]
+    params = [line.get("params") or {} if line["tier"] != "portable" else {} for line in lines]
+    return [
+        (line, *KINDS[line["kind"]](line, own)) for line, own in zip(lines, params, strict=True)
+    ]
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = machine.options("benchmarks.measure.score_loops", __doc__)
     parser.add_argument("path", type=Path, nargs="?", default=LOOPS)
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", type=_change)
-    given = parser.parse_args(arguments)
-    changes: Json = {}
-    for keys, value in given.set:
-        section = functools.reduce(lambda inner, key: inner.setdefault(key, {}), keys[:-1], changes)
-        section[keys[-1]] = value
-    return score(given.path, changes)
-
-
-def _change(text: str) -> tuple[list[str], Any]:
-    """A key of ``loop_detection``, below it separated by dots, and its value as JSON."""
-    key, _, value = text.partition("=")
-    return key.split("."), json.loads(value)
-
-
-def score(path: Path, changes: Json) -> int:
+    path = parser.parse_args(arguments).path
     if not path.exists():
         print(f"loops: no sample cases at {path.name}")
         return 0
     right: Counter[tuple[str, str]] = Counter()
     total: Counter[tuple[str, str]] = Counter()
     wrong_portable = 0
-    for line in rows(path):
-        judge = KINDS.get(line["kind"])
-        if judge is None:
-            continue
+    for line, good, said in judged(path):
         tier = line["tier"]
-        good, said = judge(line, tier != "portable", changes)
         total[line["kind"], tier] += 1
         right[line["kind"], tier] += good
         if not good or tier == "policy":

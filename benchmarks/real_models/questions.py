@@ -81,13 +81,14 @@ def verdict(question: Question, reply: Json) -> str:
     """Return one word: right, wrong, needless, prose, invalid, text_call, empty or error."""
     if reply["error"]:
         return "error"
-    if reply["tool_calls"]:
-        calls = _valid_calls(question, reply["tool_calls"])
-        if calls is None:
+    if calls := reply["tool_calls"]:
+        tools, strict = tool_set(question.tools), Options(repair=False)
+        if any(check_call(one["name"], one["arguments"], tools, strict).failures for one in calls):
             return "invalid"
         if question.truth is None:
             return "needless"
-        return "right" if _same(calls, question.truth) else "wrong"
+        found = [(one["name"], json.loads(one["arguments"])) for one in calls]
+        return "right" if _same(found, question.truth) else "wrong"
     text = reply["content"].strip()
     if not text:
         return "empty"
@@ -102,24 +103,18 @@ def is_text_call(text: str, names: list[str]) -> bool:
     return marked or any(f"{name}(" in text for name in names)
 
 
-def _valid_calls(question: Question, calls: list[Json]) -> list[tuple[str, Json]] | None:
-    tools, strict = tool_set(question.tools), Options(repair=False)
-    for call in calls:
-        if check_call(call["name"], call["arguments"], tools, strict).failures:
-            return None
-    return [(call["name"], json.loads(call["arguments"])) for call in calls]
-
-
 def _same(calls: list[tuple[str, Json]], truth: list[Json]) -> bool:
     left = list(calls)
     for expected in truth:
         ((name, parameters),) = expected.items()
-        for call in left:
-            if call[0] == name.replace(".", "_") and _fits(call[1], parameters):
-                left.remove(call)
-                break
-        else:
+        fitting = (
+            call
+            for call in left
+            if call[0] == name.replace(".", "_") and _fits(call[1], parameters)
+        )
+        if (call := next(fitting, None)) is None:
             return False
+        left.remove(call)
     return not left
 
 
