@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -19,9 +18,6 @@ from typing import Any, Self
 import psutil
 import yaml
 
-from mlx_stack_proxy.operator.local_stack import children
-from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
-from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from tests.support.ports import free_port
 
 from .records import ROOT
@@ -53,7 +49,7 @@ def until_interrupted(work: Coroutine[Any, Any, object]) -> bool:
 
 @dataclass
 class Server:
-    """A child that serves on `port`; its output is in `log`.
+    """A child that serves on `port`; its output is in `log`. It ends with its block.
 
     `headers`: what it wants in a request, each a line with its end. `began`: time.monotonic() of
     its start; `ready_after`: seconds from there until it answered.
@@ -125,6 +121,7 @@ class Server:
                 self.process.wait()
 
 
+READY_SECONDS = 180.0  # LiteLLM takes 20 on a machine that has nothing else to do
 SLOWER = 10  # times that a program that is run by another may take
 _runner: list[str] = []
 
@@ -139,8 +136,13 @@ def run_by(program: list[str]) -> Iterator[None]:
         _runner.clear()
 
 
-def start(name: str, port: int, argv: Sequence[str], folder: Path, **env: str) -> Server:
-    """`env`: beyond the environment, whose own settings of a proxy don't count."""
+def start(
+    name: str, port: int, argv: Sequence[str], folder: Path, ready: str, **env: str
+) -> Server:
+    """Start a server, and return once it answers at the path `ready`; RuntimeError if it doesn't.
+
+    `env`: beyond the environment, whose own settings of a proxy don't count.
+    """
     own = {key: value for key, value in os.environ.items() if not key.startswith("MLX_STACK_")}
     log = folder / f"{name.replace(' ', '_')}-{port}.log"
     began = time.monotonic()
@@ -153,7 +155,9 @@ def start(name: str, port: int, argv: Sequence[str], folder: Path, **env: str) -
             stderr=out,
             stdin=subprocess.DEVNULL,
         )
-    return Server(name, port, process, log, began)
+    server = Server(name, port, process, log, began)
+    server.wait_ready(ready, READY_SECONDS)
+    return server
 
 
 def serve(
@@ -173,20 +177,4 @@ def serve(
     file = folder / f"{name.replace(' ', '_')}-{port}.yaml"
     file.write_text(yaml.safe_dump({**config, "server": server}))
     argv = [sys.executable, "-m", *wrapper, "mlx_stack_proxy", "serve", "--config", str(file)]
-    started = start(name, port, argv, folder, **env)
-    started.wait_ready("/health", 60)
-    return started
-
-
-def start_litellm(upstream: int, folder: Path, key: str) -> Server | None:
-    """LiteLLM alone, started as ``up`` starts it; None where it isn't installed."""
-    if importlib.util.find_spec("litellm") is None:
-        return None
-    port, run = free_port(), RunDirectory(folder / "litellm")
-    children.write_yaml(
-        run.litellm_config, children.litellm_config([LocalTier("fast", "fast", upstream, False)])
-    )
-    spec = children.litellm(port, key, run)
-    server = start("LiteLLM", port, spec.command, folder, **spec.environment)
-    server.wait_ready("/health/liveliness", 180)
-    return server
+    return start(name, port, argv, folder, "/health", **env)

@@ -24,7 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from benchmarks import machine, pages, servers
-from benchmarks.clients import judge, report, tasks
+from benchmarks.clients import report, tasks
 from benchmarks.clients.environment import find_node, installed, say
 from benchmarks.clients.model import Model
 from benchmarks.clients.report import DIRECT, WAYS
@@ -41,7 +41,7 @@ SECONDS = 180  # for a task, however often its client asks
 SETTINGS = {"context_window": 200_000}
 # What decides about a result: after a change of it, older ones are of something else.
 _OURS = [
-    *(f"benchmarks/clients/{name}.py" for name in ("__main__", "judge", "model", "spoiled")),
+    *(f"benchmarks/clients/{name}.py" for name in ("__main__", "model", "spoiled", "tap")),
     *(f"benchmarks/clients/{name}.py" for name in ("scripted", "stack", "tasks", "toolboxes")),
     *("benchmarks/came.py", "benchmarks/agents/broken.py", "tests/faults/spoken.py"),
     *("tests/clients/agents.py", "tests/clients/mistakes.py"),
@@ -96,7 +96,7 @@ async def do(column: Column, seed: int, number: int, stack: ScriptedStack, folde
         "written_tokens": model.characters // CHARACTERS,
         "spoiled": dict(model.spoiled),
         "last": model.last,
-        "flaws": dict(Counter(filter(None, map(judge.flaw, asked)))),
+        "flaws": dict(Counter(filter(None, (one.flaw() for one in asked)))),
         "seconds": round(seconds, 1),
         "said": ended.said[-500:],
     }

@@ -1,4 +1,7 @@
-"""Stands between an agent and the proxy, passes everything on, and remembers it."""
+"""Stands between an agent and the proxy, passes everything on, and remembers it.
+
+None of this is the proxy's own code: what it is judged by must not be what it decides by.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from dataclasses import dataclass, field
 import httpx
 from aiohttp import web
 
+from benchmarks.agents import broken
 from benchmarks.passing import Passing
 from benchmarks.records import Json
 from tests.faults import spoken
@@ -33,6 +37,32 @@ class Seen:
         )
         named = {row.path: name for name, row in spoken.SPOKEN.items()}
         return read(response, speaks=named.get(self.path, spoken.CHAT))
+
+    def flaw(self) -> str:
+        """Why the agent can't use the reply; empty: it can, or has left it before its end.
+
+        `error`, `no_end`, `unreadable`, and what `benchmarks.agents.broken` calls a flaw.
+        """
+        try:
+            outcome = self.outcome()
+        except (AssertionError, KeyError, TypeError, ValueError):
+            return "unreadable"
+        if self.left and not outcome.ended:
+            return ""
+        if outcome.error is not None or outcome.status != 200:
+            return "error"
+        if not outcome.ended:
+            return "no_end"
+        calls = [{"function": {"name": name, "arguments": text}} for name, text in outcome.calls]
+        message = {"content": outcome.text, "tool_calls": calls}
+        finish = outcome.finish[-1] if outcome.finish else None
+        offered = [tool.get("function", tool) for tool in self.body.get("tools") or ()]
+        schemas: dict[str, Json] = {
+            one["name"]: one.get("input_schema") or one.get("parameters") or {}
+            for one in offered
+            if "name" in one
+        }
+        return broken.flaw(message, finish, [], schemas)
 
 
 class Tap(Passing):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -14,6 +15,9 @@ from typing import Any
 from benchmarks import servers
 from benchmarks.records import ROOT
 from benchmarks.servers import Server
+from mlx_stack_proxy.operator.local_stack import children
+from mlx_stack_proxy.operator.local_stack.run_directory import RunDirectory
+from mlx_stack_proxy.operator.local_stack.tiers import LocalTier
 from mlx_stack_proxy.settings import DEFAULT_TIERS
 from tests.support.ports import free_port
 
@@ -64,9 +68,7 @@ class Contestant:
 def start_upstream(folder: Path) -> Server:
     port = free_port()
     argv = [sys.executable, "-m", "benchmarks.upstream", str(port)]
-    server = servers.start("upstream", port, argv, folder)
-    server.wait_ready("/v1/models", 60)
-    return server
+    return servers.start("upstream", port, argv, folder, "/v1/models")
 
 
 def relay(upstream: int, folder: Path) -> Server:
@@ -74,9 +76,7 @@ def relay(upstream: int, folder: Path) -> Server:
     argv = [sys.executable, "-m", "uvicorn", "--factory", "benchmarks.cost.relay:relay"]
     argv += ["--port", str(port), "--loop", "uvloop", "--log-level", "warning", "--no-access-log"]
     address = f"http://127.0.0.1:{upstream}"
-    server = servers.start(HTTPX, port, argv, folder, RELAY_UPSTREAM=address)
-    server.wait_ready("/v1/models", 60)
-    return server
+    return servers.start(HTTPX, port, argv, folder, "/v1/models", RELAY_UPSTREAM=address)
 
 
 def proxy(upstream: int, folder: Path, name: str = PROXY, **changes: Any) -> Server:
@@ -97,19 +97,23 @@ def portkey(upstream: int, folder: Path) -> Server:
         raise Missing(f"not installed ({INSTALL})")
     port = free_port()
     argv = [node, str(script), f"--port={port}", "--headless"]
-    server = servers.start(PORTKEY, port, argv, folder, NODE_ENV="production")
+    server = servers.start(PORTKEY, port, argv, folder, "/", NODE_ENV="production")
     server.headers = (
         f"x-portkey-provider: openai\r\nx-portkey-custom-host: http://127.0.0.1:{upstream}/v1\r\n"
     )
-    server.wait_ready("/", 60)
     return server
 
 
 def litellm(upstream: int, folder: Path) -> Server:
-    server = servers.start_litellm(upstream, folder, load.KEY)
-    if server is None:
+    """LiteLLM alone, started as ``up`` starts it."""
+    if importlib.util.find_spec("litellm") is None:
         raise Missing("not installed (make run installs it)")
-    return server
+    port, run = free_port(), RunDirectory(folder / "litellm")
+    tier = LocalTier("fast", "fast", upstream, False)
+    children.write_yaml(run.litellm_config, children.litellm_config([tier]))
+    spec = children.litellm(port, load.KEY, run)
+    path = "/health/liveliness"
+    return servers.start(LITELLM, port, spec.command, folder, path, **spec.environment)
 
 
 ALL = (

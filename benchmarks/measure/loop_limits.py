@@ -26,7 +26,7 @@ from typing import NamedTuple
 import orjson
 
 from benchmarks import machine, pages
-from benchmarks.measure import loop_streams
+from benchmarks.measure import score_loops
 from mlx_stack_proxy.engine.verdicts import Verdict
 from mlx_stack_proxy.loop_detection.generation.reply_watch import ReplyWatch
 from mlx_stack_proxy.settings import (
@@ -122,7 +122,7 @@ def made_up_loops(texts: Sequence[str], rng: random.Random) -> list[Loop]:
 
 
 def _watch(rules: LoopDetectionSettings) -> ReplyWatch:
-    return loop_streams.watch(
+    return score_loops.watch(
         Settings(tiers=DEFAULT_TIERS, reliability={"loop_detection": rules})  # type: ignore[arg-type]
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from benchmarks import pages
 from benchmarks.intervals import wilson
@@ -17,22 +17,25 @@ _WRONG = ("wrong", "needless")
 
 def whole(kinds: Mapping[str, Rows], titles: Mapping[str, str]) -> str:
     """Return all tables; a kind without results has none."""
-    tables = [
-        ("## Single questions", _single(kinds["single"], titles)),
-        ("## Agent tasks", _tasks(kinds["agent"], titles)),
-        ("## ToolCallBench", _tasks(kinds["toolcallbench"], titles)),
-    ]
-    return "\n\n".join(f"{heading}\n\n{table}" for heading, table in tables if table)
+    tables = (
+        ("## Single questions", _SINGLE, _lines(kinds["single"], titles, _single)),
+        ("## Agent tasks", _TASKS, _lines(kinds["agent"], titles, _tasks)),
+        ("## ToolCallBench", _TASKS, _lines(kinds["toolcallbench"], titles, _tasks)),
+    )
+    return "\n\n".join(
+        f"{heading}\n\n{pages.table(head, lines)}" for heading, head, lines in tables if lines
+    )
 
 
 def short(rows: Rows, titles: Mapping[str, str]) -> str:
     """Return the README's table of the single questions."""
-    lines = []
-    for way, found in rows.items():
-        verdicts = Counter(row["verdict"] for row in found.values())
-        counts = (len(found), sum(verdicts[verdict] for verdict in _VALID), verdicts["right"])
-        lines += [[titles[way], *map(str, counts)]] if found else []
-    return pages.table(("", "questions", "valid replies", "the right call"), lines)
+
+    def cells(found: list[Json]) -> tuple[int, int]:
+        verdicts = Counter(row["verdict"] for row in found)
+        return sum(verdicts[verdict] for verdict in _VALID), verdicts["right"]
+
+    head = ("", "questions", "valid replies", "the right call")
+    return pages.table(head, _lines(rows, titles, cells))
 
 
 _SINGLE = ("", "n", "valid", "right", "wrong calls", "calls as text", "no call where none was due",
@@ -40,35 +43,36 @@ _SINGLE = ("", "n", "valid", "right", "wrong calls", "calls as text", "no call w
 _TASKS = ("", "n", "done", "ended on a call as text", "on an error", "by a limit", "seconds")
 
 
-def _single(rows: Rows, titles: Mapping[str, str]) -> str:
-    lines = []
-    for way, found in [one for one in rows.items() if one[1]]:
-        n, verdicts = len(found), Counter(row["verdict"] for row in found.values())
-        prose = [row for row in found.values() if row["category"].endswith("irrelevance")]
-        kept = sum(not row["tool_calls"] and row["verdict"] == "right" for row in prose)
-        attempts = sum(row.get("attempts", 1) for row in found.values()) / n
-        guided = sum("guided" in row.get("repairs", "").split(",") for row in found.values())
-        shares = [_share(sum(verdicts[v] for v in _VALID), n), _share(verdicts["right"], n)]
-        counts = (sum(verdicts[v] for v in _WRONG), verdicts["text_call"])
-        ends = (f"{kept} of {len(prose)}", verdicts["error"], f"{attempts:.2f}", guided)
-        cells = (titles[way], n, *shares, *counts, *ends, _median(found))
-        lines.append([str(cell) for cell in cells])
-    return pages.table(_SINGLE, lines) if lines else ""
+def _lines(
+    rows: Rows, titles: Mapping[str, str], cells: Callable[[list[Json]], Sequence[object]]
+) -> list[list[str]]:
+    """A line for each way that has results: its title, how many there are, and its cells."""
+    return [
+        [titles[way], str(len(found)), *map(str, cells([*found.values()]))]
+        for way, found in rows.items()
+        if found
+    ]
 
 
-def _tasks(rows: Rows, titles: Mapping[str, str]) -> str:
-    lines = []
-    for way, found in [one for one in rows.items() if one[1]]:
-        n, done = len(found), sum(row["done"] for row in found.values())
-        text = sum(
-            row["end"] == "text_call" or row.get("text_call", False) for row in found.values()
-        )
-        errors = Counter(_status(row) for row in found.values() if row["end"].startswith("error"))
-        said = ", ".join(f"{count} × {status}" for status, count in errors.items()) or "0"
-        limits = sum(row["end"] in ("limit", "time") for row in found.values())
-        cells = (titles[way], n, _share(done, n), text, said, limits, _median(found))
-        lines.append([str(cell) for cell in cells])
-    return pages.table(_TASKS, lines) if lines else ""
+def _single(found: list[Json]) -> Sequence[object]:
+    n, verdicts = len(found), Counter(row["verdict"] for row in found)
+    prose = [row for row in found if row["category"].endswith("irrelevance")]
+    kept = sum(not row["tool_calls"] and row["verdict"] == "right" for row in prose)
+    attempts = sum(row.get("attempts", 1) for row in found) / n
+    guided = sum("guided" in row.get("repairs", "").split(",") for row in found)
+    shares = [_share(sum(verdicts[v] for v in _VALID), n), _share(verdicts["right"], n)]
+    counts = (sum(verdicts[v] for v in _WRONG), verdicts["text_call"])
+    ends = (f"{kept} of {len(prose)}", verdicts["error"], f"{attempts:.2f}", guided)
+    return [*shares, *counts, *ends, _median(found)]
+
+
+def _tasks(found: list[Json]) -> Sequence[object]:
+    n, done = len(found), sum(row["done"] for row in found)
+    text = sum(row["end"] == "text_call" or row.get("text_call", False) for row in found)
+    errors = Counter(_status(row) for row in found if row["end"].startswith("error"))
+    said = ", ".join(f"{count} × {status}" for status, count in errors.items()) or "0"
+    limits = sum(row["end"] in ("limit", "time") for row in found)
+    return [_share(done, n), text, said, limits, _median(found)]
 
 
 def _status(row: Json) -> str:
@@ -81,6 +85,6 @@ def _share(part: int, n: int) -> str:
     return f"{part} ({100 * part / n:.0f} %, {100 * low:.0f} to {100 * high:.0f})"
 
 
-def _median(found: Mapping[int, Json]) -> str:
-    seconds = sorted(row["seconds"] for row in found.values())
+def _median(found: list[Json]) -> str:
+    seconds = sorted(row["seconds"] for row in found)
     return f"{seconds[len(seconds) // 2]:.0f}"

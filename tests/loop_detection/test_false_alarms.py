@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.measure import loop_histories
+from benchmarks.measure.score_loops import history_report
 from mlx_stack_proxy.loop_detection.stage import LoopDetection
 from tests.engine.exchanges import asked_again
 from tests.loop_detection.asking import NAMED, asked, judged
@@ -161,8 +161,8 @@ def test_a_poll_in_which_only_a_number_moves_is_asked_about_once_and_never_refus
 def test_a_call_that_is_made_twice_is_asked_about_at_most() -> None:
     """OpenHands' own case of no loop. As the score reads it: a doubt breaks nothing."""
     call = {"tool": {"name": "run", "args": {"command": "ls"}, "result": ""}}
-    assert loop_histories.run([{"user": "Hello"}, call, call], "history").first is None
-    assert loop_histories.run([{"user": "Hello"}, *[call] * 5], "history").broken is not None
+    assert history_report([{"user": "Hello"}, call, call], "history").first is None
+    assert history_report([{"user": "Hello"}, *[call] * 5], "history").broken is not None
 
 
 def test_a_slow_poll_gets_the_count_anew_with_each_answer_that_moves() -> None:

@@ -21,9 +21,7 @@ def absent(_port: int, _folder: Path) -> servers.Server:
 def refusing(_port: int, folder: Path) -> servers.Server:
     port = free_port()
     argv = [sys.executable, "-m", "http.server", str(port), "--bind", "127.0.0.1"]
-    server = servers.start("refusing", port, argv, folder)
-    server.wait_ready("/", 60)
-    return server
+    return servers.start("refusing", port, argv, folder, "/")
 
 
 async def test_rounds_measure_what_is_there_and_name_what_is_not(tmp_path: Path) -> None:

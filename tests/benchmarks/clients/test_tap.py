@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.clients import judge
 from benchmarks.clients.tap import Seen
 from tests.support.replies import DONE, chunk, data, text_chunks, with_role
 
@@ -60,17 +59,17 @@ def called(arguments: str, name: str = "bash") -> bytes:
     ],
 )
 def test_of_chat_completions(reply: bytes, flaw: str) -> None:
-    assert judge.flaw(seen(reply)) == flaw
+    assert seen(reply).flaw() == flaw
 
 
 def test_an_error_instead_of_a_reply() -> None:
-    assert judge.flaw(seen(b"", status=424)) == "error"
+    assert seen(b"", status=424).flaw() == "error"
 
 
 def test_a_reply_that_the_client_left_is_judged_only_where_it_was_whole() -> None:
     half = chat(*text_chunks("Half an answer"), end=b"")
-    assert judge.flaw(seen(half, left=True)) == ""
-    assert judge.flaw(seen(called("{}"), left=True)) == "schema"
+    assert seen(half, left=True).flaw() == ""
+    assert seen(called("{}"), left=True).flaw() == "schema"
 
 
 def of_messages(arguments: str) -> bytes:
@@ -97,4 +96,4 @@ def of_responses(arguments: str) -> bytes:
 @pytest.mark.parametrize(("path", "reply"), [(MESSAGES, of_messages), (RESPONSES, of_responses)])
 @pytest.mark.parametrize(("arguments", "flaw"), [(GOOD, ""), ("{}", "schema"), ('{"', "arguments")])
 def test_of_the_other_dialects(path: str, reply: Any, arguments: str, flaw: str) -> None:
-    assert judge.flaw(seen(reply(arguments), path)) == flaw
+    assert seen(reply(arguments), path).flaw() == flaw
