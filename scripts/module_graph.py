@@ -1,4 +1,7 @@
-"""Which parts of the package import which, read off the code: the graph of docs/architecture.md."""
+"""Which parts of the package import which, read off the code: `python -m scripts.module_graph`.
+
+docs/architecture.md has it as a picture (`pictures.py`); a test holds the floors.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,6 @@ import ast
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-
-from .drawing import Drawing
 
 APP = Path(__file__).resolve().parents[1] / "app" / "mlx_stack_proxy"
 # From the bottom up: a module imports from its own folder and from those on the floors below it.
@@ -82,51 +83,11 @@ def imported(module: str, path: Path, modules: dict[str, Path]) -> Iterator[str]
         yield from (name for name in names if name in modules)
 
 
-def drawing() -> Drawing:
-    d = Drawing("Which parts of the package import which", 860, 740)
-    width, height = 230, 48
-    places = {
-        "operator": (20, 20, "operator\nup, init, check, service, replay …"),
-        "main": (315, 20, "main.py, stages.py\nall wiring, the five stages"),
-        "litellm": (610, 20, "litellm\nthe same inside LiteLLM"),
-        "server": (315, 120, "server\nthe HTTP edge"),
-        "driver": (315, 220, "driver\nruns an exchange; what follows"),
-        "loop_detection": (20, 320, "loop_detection\nacross turns, while writing"),
-        "tool_validation": (20, 420, "tool_validation\nformats, repair, schemas"),
-        "token_budget": (315, 320, "token_budget\nlimits, set-asides, the hour"),
-        "escalation": (315, 420, "escalation\ntiers, ladder, breaker, queue"),
-        "memory_pressure": (610, 320, "memory_pressure\nprobe, levels"),
-        "telemetry": (610, 420, "telemetry\nmetrics, events, traces"),
-        "state": (610, 520, "state\nsessions, budgets, events"),
-        "engine": (315, 520, "engine\none exchange as data, an attempt"),
-        "wire": (315, 620, "wire\nbytes and what they mean"),
-        "basics": (610, 620, "settings, errors, log …\nimported by all"),
-    }
-    rooms = ("loop_detection", "tool_validation", "token_budget", "escalation", "memory_pressure")
-    for name, (x, y, text) in places.items():
-        kind = "ours" if name in (*rooms, "engine", "wire") else "plain"
-        d.box((x, y, width, height), text, kind)
-    counted = imports()
-    arrows = {
-        ("operator", "main"): ((250, 44), (315, 44)),
-        ("litellm", "main"): ((610, 44), (545, 44)),
-        ("main", "server"): ((430, 68), (430, 120)),
-        ("server", "driver"): ((430, 168), (430, 220)),
-        ("driver", "loop_detection"): ((315, 252), (135, 252), (135, 320)),
-        ("driver", "token_budget"): ((430, 268), (430, 320)),
-        ("driver", "memory_pressure"): ((545, 252), (725, 252), (725, 320)),
-        ("loop_detection", "tool_validation"): ((135, 368), (135, 420)),
-        ("escalation", "engine"): ((430, 468), (430, 520)),
-        ("telemetry", "state"): ((725, 468), (725, 520)),
-        ("engine", "wire"): ((430, 568), (430, 620)),
-    }
-    for edge, points in arrows.items():
-        if counted[edge]:
-            d.arrow(*points)
-    d.note(
-        20,
-        690,
-        "blue: decisions on plain data; a few of their files wait or ask\nimports go downwards",
-        anchor="start",
-    )
-    return d
+def main() -> None:
+    """Print how often each part imports each other."""
+    for (part, other), count in sorted(imports().items()):
+        print(f"{part:16}{other:16}{count:4}")
+
+
+if __name__ == "__main__":
+    main()

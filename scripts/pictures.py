@@ -159,6 +159,57 @@ def memory() -> Drawing:
     return d
 
 
+def modules() -> Drawing:
+    """docs/architecture.md: which parts of the package import which."""
+    d = Drawing("Which parts of the package import which", 860, 740)
+    width, height = 230, 48
+    places = {
+        "operator": (20, 20, "operator\nup, init, check, service, replay …"),
+        "main": (315, 20, "main.py, stages.py\nall wiring, the five stages"),
+        "litellm": (610, 20, "litellm\nthe same inside LiteLLM"),
+        "server": (315, 120, "server\nthe HTTP edge"),
+        "driver": (315, 220, "driver\nruns an exchange; what follows"),
+        "loop_detection": (20, 320, "loop_detection\nacross turns, while writing"),
+        "tool_validation": (20, 420, "tool_validation\nformats, repair, schemas"),
+        "token_budget": (315, 320, "token_budget\nlimits, set-asides, the hour"),
+        "escalation": (315, 420, "escalation\ntiers, ladder, breaker, queue"),
+        "memory_pressure": (610, 320, "memory_pressure\nprobe, levels"),
+        "telemetry": (610, 420, "telemetry\nmetrics, events, traces"),
+        "state": (610, 520, "state\nsessions, budgets, events"),
+        "engine": (315, 520, "engine\none exchange as data, an attempt"),
+        "wire": (315, 620, "wire\nbytes and what they mean"),
+        "basics": (610, 620, "settings, errors, log …\nimported by all"),
+    }
+    rooms = ("loop_detection", "tool_validation", "token_budget", "escalation", "memory_pressure")
+    for name, (x, y, text) in places.items():
+        kind = "ours" if name in (*rooms, "engine", "wire") else "plain"
+        d.box((x, y, width, height), text, kind)
+    counted = module_graph.imports()
+    arrows = {
+        ("operator", "main"): ((250, 44), (315, 44)),
+        ("litellm", "main"): ((610, 44), (545, 44)),
+        ("main", "server"): ((430, 68), (430, 120)),
+        ("server", "driver"): ((430, 168), (430, 220)),
+        ("driver", "loop_detection"): ((315, 252), (135, 252), (135, 320)),
+        ("driver", "token_budget"): ((430, 268), (430, 320)),
+        ("driver", "memory_pressure"): ((545, 252), (725, 252), (725, 320)),
+        ("loop_detection", "tool_validation"): ((135, 368), (135, 420)),
+        ("escalation", "engine"): ((430, 468), (430, 520)),
+        ("telemetry", "state"): ((725, 468), (725, 520)),
+        ("engine", "wire"): ((430, 568), (430, 620)),
+    }
+    for edge, points in arrows.items():
+        if counted[edge]:
+            d.arrow(*points)
+    d.note(
+        20,
+        690,
+        "blue: decisions on plain data; a few of their files wait or ask\nimports go downwards",
+        anchor="start",
+    )
+    return d
+
+
 def _project(key: str) -> str:
     return str(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][key])
 
@@ -181,7 +232,7 @@ DRAWINGS: dict[str, Callable[[], Drawing | Badge]] = {
     "attempt": attempt,
     "breaker": breaker,
     "memory": memory,
-    "modules": module_graph.drawing,
+    "modules": modules,
 }
 
 

@@ -31,7 +31,8 @@ async def run(client: openai.AsyncOpenAI, model: str, task: tasks.Task, seed: in
         {"role": "user", "content": task.text},
     ]
     replies: list[Json] = []
-    answer, end = None, "turns"
+    answer: str | None = None
+    end = "turns"
     for _ in range(MAX_TURNS):
         try:
             message, reply = await _ask(client, model, messages, draws.randrange(2**31))

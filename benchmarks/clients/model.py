@@ -97,7 +97,8 @@ class Model:
         self.calls += 1
         self.prompt_tokens += tokens
         pieces: list[Piece] = []
-        frames, written = [], 0
+        frames: list[Json] = []
+        written = 0
         for piece in reply.pieces:
             if isinstance(piece, bytes) and piece.startswith(_FRAME):
                 frame = json.loads(piece.removeprefix(b"data: "))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
 
 
-class Spread(NamedTuple):
+@dataclass(frozen=True)
+class Spread:
     """The middle of some values and their range."""
 
     middle: float
