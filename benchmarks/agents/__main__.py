@@ -26,8 +26,8 @@ from benchmarks.records import Json, Results
 from mlx_stack_proxy.operator.local_stack.supervisor import StartFailed
 
 from . import agent, report, tasks
-from .columns import COLUMNS, GROUPS, Part, keys
 from .relay import Faults, Relay, killing
+from .report import COLUMNS, GROUPS, Part, keys
 from .stack import Backend, demo_backend, proxy
 
 

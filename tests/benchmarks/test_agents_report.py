@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from benchmarks.agents import report
-from benchmarks.agents.columns import COLUMNS, GROUPS, Part, keys
+from benchmarks.agents.report import COLUMNS, GROUPS, Part, keys
 from benchmarks.records import Results
 from tests.benchmarks.tables import narrow
 
