@@ -31,7 +31,7 @@ def calls(name: str, arguments: Json, number: int) -> httpx.Response:
     return completion({"content": None, "tool_calls": made}, "tool_calls")
 
 
-async def run(model: Callable[[Json], httpx.Response], task: tasks.Task) -> agent.Run:
+async def run(model: Callable[[Json], httpx.Response], task: tasks.Task) -> Json:
     def answer(request: httpx.Request) -> httpx.Response:
         return model(json.loads(request.content))
 
@@ -53,10 +53,9 @@ async def test_a_good_model_does_a_task() -> None:
         return calls(*task.calls[step], number=step)
 
     done = await run(good, task)
-    assert done.right
-    assert (done.end, done.wrong) == ("answered", "")
-    assert [reply.flaw for reply in done.replies] == [""] * 7
-    assert {reply.tier for reply in done.replies} == {"fast"}
+    assert (done["right"], done["end"], done["wrong"]) == (True, "answered", "")
+    assert [reply["flaw"] for reply in done["replies"]] == [""] * 7
+    assert {reply["tier"] for reply in done["replies"]} == {"fast"}
 
 
 async def test_results_and_errors_of_tools_go_back_to_the_model() -> None:
@@ -69,8 +68,8 @@ async def test_results_and_errors_of_tools_go_back_to_the_model() -> None:
         return says("I give up.")
 
     done = await run(weak, tasks.made(7, 1)[0])
-    assert not done.right
-    assert [reply.flaw for reply in done.replies] == ["unknown_tool", ""]
+    assert not done["right"]
+    assert [reply["flaw"] for reply in done["replies"]] == ["unknown_tool", ""]
     assert seen[1]["messages"][-1]["role"] == "tool"
     assert "no tool" in seen[1]["messages"][-1]["content"]
     assert seen[0]["seed"] != seen[1]["seed"]
@@ -80,7 +79,6 @@ async def test_results_and_errors_of_tools_go_back_to_the_model() -> None:
 async def test_an_agent_has_only_so_much_patience() -> None:
     task = tasks.made(7, 1)[0]
     done = await run(lambda _: calls(*task.calls[0], 1), task)
-    assert (done.right, done.end) == (False, "turns")
-    assert len(done.replies) == agent.MAX_TURNS
-    assert [reply.flaw for reply in done.replies[:3]] == ["", "", ""]
-    assert {reply.flaw for reply in done.replies[3:]} == {"looping"}
+    assert (done["right"], done["end"]) == (False, "turns")
+    flaws = [reply["flaw"] for reply in done["replies"]]
+    assert flaws == [""] * 3 + ["looping"] * (agent.MAX_TURNS - 3)
