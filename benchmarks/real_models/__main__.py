@@ -79,7 +79,7 @@ def of_options(args: argparse.Namespace, chosen: Sequence[Model]) -> Run:
         "agent": min(args.tasks, len(TASKS)),
         "toolcallbench": min(args.tasks, TOOLCALLBENCH_TASKS),
     }
-    keys = {}
+    keys: dict[tuple[str, str], Json] = {}
     for way in titles:
         patterns = _OURS if way.startswith("direct") else [*_OURS, *PROXIED]
         code = fingerprint([*(model.path.name for model in chosen), way], patterns)
