@@ -34,8 +34,9 @@ class Backend:
 
     def kill(self, model: str) -> bool:
         """Kill a model's server, which is started again; False: it isn't ours to kill."""
-        tier = self.tiers.get(model)
-        for child in psutil.Process().children() if tier else ():
+        if (tier := self.tiers.get(model)) is None:
+            return False
+        for child in psutil.Process().children():
             with contextlib.suppress(psutil.Error):
                 if str(tier.port) in child.cmdline():
                     child.kill()
