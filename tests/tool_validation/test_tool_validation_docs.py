@@ -25,7 +25,8 @@ SOURCES = {
 }
 # How the code names a rule, and a kind of failure.
 RULE = re.compile(
-    r"(?:rules\.append\(|repairs\.append\(|rules\[|rules = (?:\[\] .*)?\[|_under\([\[(](?:\*.*, )?)"
+    r"(?:rules\.append\(|repairs\.append\(|rules\[|rules = (?:\[\] .*)?\["
+    r"|_with_rules\([\[(](?:\*.*, )?)"
     r'"([a-z_]+)"'
 )
 KIND = re.compile(r'(?:Unreadable\(|Failure\([^"]*|label.* = |return )\s*"([a-z_]+)"(?:,|$)', re.M)
