@@ -1,11 +1,11 @@
 """How alike two texts are, by digests of bounded size that several processes can share.
 
-A text's shingles are all its runs of 5 characters, and all of 9; of each kind the digest keeps the
-256 with the smallest hashes, a fair sample. One edit of L characters changes L + 4 shingles of 5
-and L + 8 of 9: so twice the first less the second are L, however many edits there are. Up to some
-250 characters that is exact. Parts that change places change shingles and no character: where there
-are fewer changes than places of them, the share of changed shingles counts. Of a long text its
-beginning and its end count.
+A text's shingles are all its runs of 5 and of 9 characters. Of each length the digest keeps the 256
+with the smallest hashes, which are a fair sample. An edit of L characters changes L + 4 of the
+5-character shingles and L + 8 of the 9-character ones, so that L = 2 x the first - the second, for
+any number of edits. The result is exact for texts of up to some 250 characters. Parts that swap
+places change shingles but no characters: if the edits are fewer than the places that changed, the
+share of changed shingles counts instead. Of a long text only its beginning and end count.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ async def _read_stream(
             out = take()
         if out:
             await answer.send(out)
-            # The wait for a slow client is no silence of the model.
+            # Time spent waiting for a slow client is not silence of the model.
             now = answer.last_write
         limits.note_bytes(now)
         del data, out  # free the memory while waiting for the next bytes

@@ -54,7 +54,7 @@ _TOOL = {
         },
     },
 }
-CODE = "q7-violet-0413"  # nobody counts so without being made to
+CODE = "q7-violet-0413"  # a value that a model writes only if a schema forces it
 _GUIDE = {
     "type": "json_schema",
     "json_schema": {

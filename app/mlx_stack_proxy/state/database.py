@@ -285,9 +285,9 @@ class Database:
     def _forget(self, forget: str, where: str, used: str, by: str, idle: float) -> bool:
         """Forget some rows beyond ``max_sessions``; return whether there are more to forget.
 
-        They are of the API key that has most rows, in its older half, so that no key pushes out
-        another's. If no key has two rows, they are of all. ``used``, ``by``: columns that order all
-        rows and the older half, of which the first half may go.
+        They come from the older half of the API key with the most rows, so that no key pushes out
+        another's rows; if no key has two rows, from all rows. ``used``, ``by``: the columns that
+        order all rows, and the older half, of which the first half may go.
         """
         key = "substr(session, 33)"  # the API key's part of a session's hash, which may be empty
         sql = f"SELECT {key}, count(*) FROM sessions WHERE {where} GROUP BY 1 ORDER BY 2 DESC"  # noqa: S608

@@ -17,8 +17,8 @@ from .store import SESSION
 
 VERSION: Final = 7  # raise it with each change of the tables
 
-# No index but those by key: a commit writes each page that it changes, and only what operators ask
-# and the housekeeping look for rows by anything else.
+# There are no secondary indexes: each would add a page to every commit, and only operators' queries
+# and the cleanup would use them.
 _TABLES: Final = """
     CREATE TABLE IF NOT EXISTS sessions (
         session TEXT PRIMARY KEY, turns INTEGER NOT NULL, tier TEXT NOT NULL,
