@@ -15,10 +15,11 @@ from pathlib import Path
 
 from benchmarks.came import together
 from benchmarks.clients import spoiled
-from benchmarks.clients.scripted import Json, Say, Turn, Use, good_reply
+from benchmarks.clients.scripted import Say, Turn, Use, good_reply
 from benchmarks.clients.spoiled import CHARACTERS, KINDS
 from benchmarks.clients.tasks import TASKS, Task
 from benchmarks.clients.toolboxes import Toolbox
+from benchmarks.records import Json
 from tests.faults.catalogue import USAGE
 from tests.support.replies import completion, data, usage_chunk
 from tests.support.scripted_server import Call, Delay, Piece, Reply

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from itertools import product
 from random import Random
 
-from benchmarks.clients.scripted import Json, Turn, Use, call_of
+from benchmarks.clients.scripted import Turn, Use, call_of
+from benchmarks.records import Json
 from tests.clients.mistakes import MISTAKES, SENTENCE
 from tests.faults.catalogue import whole
 from tests.support.replies import DONE, chunk, data, text_chunks, usage_chunk

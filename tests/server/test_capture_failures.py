@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import to_builtins
 
 from mlx_stack_proxy.operator.replay import Replay
 from mlx_stack_proxy.telemetry import failure_capture
@@ -97,7 +98,8 @@ async def test_each_failure_replays_to_the_same_verdicts(
     failed = [one["reply"]["failed"] for one in records if "failed" in one["reply"]]
     assert all(one["kind"] != "unreachable" for one in failed)
     replay = Replay(proxy.services.settings)
-    outcomes = [one.as_dict() for one in replay.lines(json.dumps(r).encode() for r in records)]
+    lines = (json.dumps(record).encode() for record in records)
+    outcomes = [to_builtins(one) for one in replay.lines(lines)]
     assert [one.get("differs") for one in outcomes] == [None] * len(expected), outcomes
     assert [(one.get("verdict") or {}).get("reason") for one in outcomes] == expected
 
