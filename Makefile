@@ -109,7 +109,7 @@ ablate: $(DEV)  ## what recorded cases lose without each format, repair, doubt a
 limits: $(DEV)  ## honest files that other limits on repeating text would cut, and how far a loop gets
 	@$(BIN)/python -m benchmarks.measure.loop_limits $(ARGS)
 
-faults: $(DEV)  ## what each fault comes to for each client: the table of benchmarks/faults.md
+faults: $(DEV)  ## what each kind of client gets after each fault: the table of benchmarks/faults.md
 	@$(BIN)/python -m tests.faults $(ARGS)
 
 clients: $(DEV)  ## real agents with a model that makes each kind of mistake; installs them from npm

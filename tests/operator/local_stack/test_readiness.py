@@ -90,5 +90,5 @@ async def test_a_503_is_the_illness_of_a_model_server_alone(make_spec: MakeSpec)
     asked = iter([b""] * 3 + [status(503)] + [b""] * 6)
     async with serving(lambda _: next(asked), spec.url):
         other = msgspec.structs.replace(spec, model="")
-        assert (await supervisor._illness(other)).startswith("it hangs: 6 questions")
+        assert (await supervisor._illness(other)).startswith("it hangs: 6 consecutive requests")
     assert next(asked, None) is None
