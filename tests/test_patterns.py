@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import mlx_stack_proxy
 
 from tests.support.pumping import slowest
 
@@ -26,6 +29,14 @@ def test_every_pattern_of_the_package_is_linear() -> None:
     assert found is not None
     assert int(found[1]) > 50
     assert done.stdout == ""
+
+
+def test_no_group_repeats_possessively() -> None:
+    """Python before 3.11.5 misreads `(?:…)*+` (CPython 106052); `(?>(?:…)*)` means the same."""
+    files = sorted(Path(mlx_stack_proxy.__file__).parent.rglob("*.py"))
+    found = [file.name for file in files if re.search(r"(?<!\\)\)[*+?]\+", file.read_text("utf-8"))]
+    assert files
+    assert found == []
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ _READ: Final = 5  # a character counts as misread if its segment has at least as
 _MIXED: Final = 8  # minimum characters of a segment with letters that may have lost one
 
 _WORD: Final = re.compile("[A-Za-z0-9]").search
-_ID: Final = re.compile(r"[A-Za-z0-9]++(?:[_-]++[A-Za-z0-9]++)*+")
+_ID: Final = re.compile(r"[A-Za-z0-9]++(?>(?:[_-]++[A-Za-z0-9]++)*)")
 # Escapes that JSON in JSON, and a terminal, put directly before a word.
 _GLUE: Final = re.compile(r"(?<!\\)\\++(?:u001b\[[0-9;]*+m|[nrtbf])|\x1b\[[0-9;]*+[A-Za-z]")
 

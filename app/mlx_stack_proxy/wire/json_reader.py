@@ -66,7 +66,7 @@ _BODY = {
     quote: re.compile(rf"[^{quote}\\]*(?:\\.[^{quote}\\]*)*", re.DOTALL)
     for quote in ('"', "'", "”")
 }
-_TRIPLE = re.compile(r"(\"\"\"|''')((?:(?!\1)[^\\]|\\.)*+)\1", re.DOTALL)
+_TRIPLE = re.compile(r"(\"\"\"|''')((?>(?:(?!\1)[^\\]|\\.)*))\1", re.DOTALL)
 # An unquoted string in Gemma's dialect.
 _PLAIN = re.compile(r"[^\W\d][^,{}\[\]<:\"']*+(?=[,}\]])")
 _CONTROL = re.compile(r"[\x00-\x1f]")

@@ -52,7 +52,7 @@ _NEXT = re.compile(r"[\s,;\[\]}]*(?=\{)")
 _SURPLUS = re.compile(r"\{{0,3}(?=\{(?!\{))")
 DOUBLED = re.compile(r"\{\{\s*+\\?[\"']name\\?[\"']\s*+:")
 # Surplus closing brackets after an object, which are removed from the reply's text.
-_CLOSERS = r"(?:\s*+[\]}])*+"
+_CLOSERS = r"(?>(?:\s*+[\]}])*)"
 _STRAY = re.compile(_CLOSERS)
 _CLOSE_FENCE = re.compile(_CLOSERS + r"\s*+`{3,}(?!\w)")
 _REST = re.compile(_CLOSERS + r"(?:\s*`{3,}(?!\w))?")
@@ -220,7 +220,8 @@ _FIRST_KEYS = (*NAME_KEYS, *ARGUMENT_KEYS, *NESTED_KEYS, *LIST_KEYS, *_ID_KEYS, 
 # The first member: its key, and a string that begins its value. The text may break off after the
 # key.
 _FIRST = re.compile(
-    r"""\{{0,3}+\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+(?::\s*+(?:(["'])(?P<word>[^"'\\\n]{0,200}+)\3)?+)?+"""
+    r"""\{{0,3}+\s*+(["'])(?P<key>[^"'\\\n]{0,40}+)\1\s*+"""
+    r"""(?>(?::\s*+(?>(?:(["'])(?P<word>[^"'\\\n]{0,200}+)\3)?))?)"""
 )
 _WAITS = 240  # give up after so many characters of an incomplete key
 # What must follow a name that no tool has, apart from whitespace.
@@ -233,10 +234,12 @@ _BEGUN = re.compile(r"[\s,;]*+(?:(\{)|```[^\n]*+\n?)")
 _STOP = re.compile("```|</tool_call>")
 _TOOLS = "<tools>"
 # Some models put each object into an element of its own.
-_NEXT_IN_TOOLS = re.compile(r"(?:[\s,]|</?function>)*+(?=\{)")
+_NEXT_IN_TOOLS = re.compile(r"(?>(?:[\s,]|</?function>)*)(?=\{)")
 _IN_TOOLS = re.compile(r"\s*+<function>")
-_TOOLS_END = re.compile(r"(?:\s*+</function>)?+\s*+</tools>")
-_LEFT_OVER = re.compile(r"(?:\s*+\])?+(?:\s*+</tool_call>)?+(?:\s*+`{3,}+[ \t]*+(?=\n|\Z))?+")
+_TOOLS_END = re.compile(r"(?>(?:\s*+</function>)?)\s*+</tools>")
+_LEFT_OVER = re.compile(
+    r"(?>(?:\s*+\])?)(?>(?:\s*+</tool_call>)?)(?>(?:\s*+`{3,}+[ \t]*+(?=\n|\Z))?)"
+)
 
 
 def follow(text: str, pos: int, tools: ToolSet) -> bool:

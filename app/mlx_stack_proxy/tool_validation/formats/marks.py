@@ -185,7 +185,7 @@ _NAMED_ROWS = (
     marked(
         "mistral",
         ("[TOOL_CALLS]",),
-        rf"(?:\[TOOL_CALLS\]\s*+)?{NAME}\s*+(?:\[CALL_ID\]\s*+[\w-]*+\s*+)?+(?:\[ARGS\]\s*+|(?=\{{))",
+        rf"(?:\[TOOL_CALLS\]\s*+)?{NAME}\s*+(?>(?:\[CALL_ID\]\s*+[\w-]*+\s*+)?)(?:\[ARGS\]\s*+|(?=\{{))",
         read_json,
         r"</s>|\[/TOOL_CALLS\]",
         stop=r"\[TOOL_CALLS\]",

@@ -166,7 +166,7 @@ def _read_whole(src: Source, start: int) -> Block | None:
 
 _BARE_VALUES = re.compile(r"\{[^{}\[\]\"'\n]{1,1000}+\}")
 _BARE_VALUE = re.compile(r"(?<![\w.-])([\w.-]++)\s*+:\s*+([^,{}]++)")
-_NEXT = re.compile(r"\s*+(?:>>>)?+\s*+")
+_NEXT = re.compile(r"\s*+(?>(?:>>>)?)\s*+")
 
 
 def _read_object(src: Source, pos: int) -> Reading:
@@ -191,7 +191,7 @@ WHOLE = Format("bare_call", (), _read_whole, Where.JSON, follow_whole)
 
 _OPENING = re.compile(r"```\w*+[ \t]*+\n|tool_code[ \t]*+[=:\n]")
 # Code that may precede a call: comments, `x =`, `print(`; and that may follow: `)`, `print(x)`.
-_STATEMENT = re.compile(r"(?:[\s;]|#[^\n]*+\n)*+(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
+_STATEMENT = re.compile(r"(?>(?:[\s;]|#[^\n]*+\n)*)(?:\w++[ \t]*+=[ \t]*+)?(?:print\(\s*+)?")
 _WORD_BEGUN = re.compile(r"\w*+[ \t]*+\Z")  # `print`, or `x` of `x =`
 _PRINTED = re.compile(r"\s*+\)?(?:\s*+print\(\s*+\w++\s*+\))?")
 _CLOSING = re.compile(r"\s*+(?:```[ \t]*+(?=\n|\Z)|\Z)")

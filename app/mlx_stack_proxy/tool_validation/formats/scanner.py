@@ -48,7 +48,7 @@ MAX_JUDGED = 1_000  # places of one reply that are judged; the rest of it counts
 _FENCE = re.compile(r"(?P<run>`{3,20}|~{3,20})(?P<info>[^\n`]{0,80})")
 _INFO = 80
 _LISTED = re.compile(rf"(?::|{TURN_END.pattern})\Z")
-_BARE = re.compile(r"\s*+(?:>(?=[{\[]))?+[{\[\w]")
+_BARE = re.compile(r"\s*+(?>(?:>(?=[{\[]))?)[{\[\w]")
 
 
 class Candidate(Struct, frozen=True):

@@ -170,7 +170,7 @@ def _pairs(name: str, openers: tuple[str, ...], prefix: str = "") -> Format:
     )
 
 
-_PAIR = re.compile(r"""\s*+([\w.-]++)=("(?:[^"\\]|\\.)*+"|'(?:[^'\\]|\\.)*+'|[^\s<]++)""")
+_PAIR = re.compile(r"""\s*+([\w.-]++)=("(?>(?:[^"\\]|\\.)*)"|'(?>(?:[^'\\]|\\.)*)'|[^\s<]++)""")
 
 
 def _read_words(src: Source, head: Head, stop: Stop) -> Reading:
@@ -188,7 +188,7 @@ def _read_words(src: Source, head: Head, stop: Stop) -> Reading:
 
 _M3 = re.escape("]<]minimax[>[")
 _M3_PARAMETER = re.compile(_M3 + r"<(?P<tag>(?P<key>[^<>/\n][^<>\n]{0,199}+))>")
-_ATTRIBUTES = r"(?:\s++\w++=\"[^\"]*+\")*+\s*+<\|sep\|>"
+_ATTRIBUTES = r"(?>(?:\s++\w++=\"[^\"]*+\")*)\s*+<\|sep\|>"
 _K3_PARAMETER = re.compile(
     r"<\|open\|>(?P<tag>argument)\s++key=\"(?P<key>[^\"]*+)\""
     rf"(?:\s++type=\"(?P<kind>\w++)\")?{_ATTRIBUTES}"
@@ -247,7 +247,7 @@ FORMATS = (
     marked(
         "kimi_k3",
         ("<|open|>tools<|sep|>", "<|open|>call "),
-        r"(?:<\|open\|>tools<\|sep\|>\s*+)?<\|open\|>call(?:\s++(?!tool=)\w++=\"[^\"]*+\")*+"
+        r"(?:<\|open\|>tools<\|sep\|>\s*+)?<\|open\|>call(?>(?:\s++(?!tool=)\w++=\"[^\"]*+\")*)"
         rf"\s++tool=\"(?P<name>[^\"]*+)\"{_ATTRIBUTES}",
         Tags(_K3_PARAMETER, "<|close|>{}<|sep|>", "none").read,
         r"<\|close\|>(?:call|tools)<\|sep\|>",
@@ -255,7 +255,7 @@ FORMATS = (
     marked(
         "xml_elements",
         _WRAPPER_TAGS,
-        rf"(?:<{_WRAPPER}>\s*+)?+{_TOOL_NAME}",
+        rf"(?>(?:<{_WRAPPER}>\s*+)?){_TOOL_NAME}",
         _ELEMENTS.read,
         "</(?:arguments|parameters)>",
         stop=f"</{_WRAPPER}>",
@@ -263,7 +263,7 @@ FORMATS = (
     marked(
         "xml_elements",
         _WRAPPER_TAGS,
-        rf"(?:<{_WRAPPER}>\s*+)?+{_OWN}",
+        rf"(?>(?:<{_WRAPPER}>\s*+)?){_OWN}",
         _ELEMENTS.read,
         "</(?:arguments|parameters)>",
         stop=f"</{_WRAPPER}>",

@@ -28,7 +28,7 @@ from .json_calls import object_text
 MAX_INNER = 24  # inner closing tags that are examined to find the end of one value
 MAX_DEPTH = 16  # levels of elements inside a value
 # Text escaped as in XML: each `&` begins an entity.
-_ESCAPED = re.compile(r"(?:[^&<]++|&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)*+")
+_ESCAPED = re.compile(r"(?>(?:[^&<]++|&(?:amp|lt|gt|quot|apos|#\d{1,7}|#x[0-9a-fA-F]{1,6});)*)")
 _CDATA = re.compile(r"\s*+<!\[CDATA\[(.*?)\]\]>\s*+\Z", re.DOTALL)
 
 
