@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import mlx_stack_proxy
-
 from tests.support.pumping import slowest
 
 MINUTES = 10  # it takes one or two
