@@ -35,7 +35,7 @@ def print_error(message: object) -> None:
 
 
 def discard_output() -> None:
-    """Write standard output to nowhere from now on, with what it still buffers: nobody reads it."""
+    """Discard standard output from now on, including what is still buffered."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -137,7 +137,7 @@ class Call:
     def goes_on_with(self, piece: CallPiece) -> bool:
         """Whether a piece with a new index continues this call: it has nothing but arguments.
 
-        SGLang splits one call so: first its name, then its arguments under another index.
+        SGLang sends one call as two entries: its name, then its arguments under another index.
         """
         bare = not piece.function.name and not piece.id and bool(piece.function.arguments.strip())
         end = self._end()
